@@ -1,0 +1,28 @@
+"""The kernels that generated/ commits: what a plain `attngen build` builds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from attngen.config import default_config
+from attngen.spec import DTYPES, AttentionFwd
+from attngen.variant import Variant
+
+HEAD_DIMS = (32, 64, 96, 128, 256)
+
+
+def specs() -> Iterator[AttentionFwd]:
+    """Every head dim in every dtype, causal and not; then each further feature once."""
+    for head_dim in HEAD_DIMS:
+        for dtype in DTYPES:
+            for causal in (False, True):
+                yield AttentionFwd(head_dim=head_dim, dtype=dtype, causal=causal)
+    for feature in AttentionFwd.features:
+        if feature.name != "causal":
+            yield AttentionFwd(head_dim=128, dtype="bf16", causal=True, **{feature.name: True})
+
+
+def catalog() -> dict[str, Variant]:
+    """The committed variants by name, in the order of `specs`."""
+    variants = (Variant(spec, default_config(spec)) for spec in specs())
+    return {variant.name: variant for variant in variants}

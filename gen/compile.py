@@ -1,0 +1,201 @@
+"""Compile a kernel for a named GPU, with no GPU at hand, and report what it takes."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import types
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from attngen.config import Target
+from attngen.context import context
+from attngen.errors import CannotCompile
+from attngen.interpret import interpreting
+from attngen.render import render
+from attngen.variant import Variant
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one kernel takes on one target.
+
+    Attributes:
+        variant: the kernel's name.
+        target: the target's name.
+        registers: registers a thread (vector registers on AMD).
+        spills: bytes a thread spilled to local memory (registers spilled on AMD).
+        shared: bytes of shared memory a program.
+        shared_limit: bytes the target has for it.
+    """
+
+    variant: str
+    target: str
+    registers: int
+    spills: int
+    shared: int
+    shared_limit: int
+
+    @property
+    def failed(self) -> bool:
+        """Does it spill, or want more shared memory than there is?"""
+        return self.spills > 0 or self.shared > self.shared_limit
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report for a program to read."""
+        return {**asdict(self), "failed": self.failed}
+
+    def __str__(self) -> str:
+        """One line."""
+        return (
+            f"{'FAIL' if self.failed else 'ok  '} {self.variant:<50} {self.target:<7}"
+            f" {self.registers:3} registers, {self.spills} spilled,"
+            f" {self.shared} of {self.shared_limit} bytes shared"
+        )
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A kernel that a target's compiler refused, in the compiler's words."""
+
+    variant: str
+    target: str
+    reason: str
+    failed: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report for a program to read."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"FAIL {self.variant:<50} {self.target:<7} {self.reason}"
+
+
+def reports(
+    variants: Iterable[Variant], targets: Iterable[Target]
+) -> Iterator[Resources | Refusal]:
+    """Compile every variant for every target, in as many processes as there are cores."""
+    if interpreting():
+        raise CannotCompile("TRITON_INTERPRET is set: Triton compiles nothing; unset it")
+    import triton  # noqa: F401  (where it is missing, say so before any process starts)
+
+    targets = list(targets)
+    pairs = [(variant, target) for variant in variants for target in targets]
+    with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_silence) as pool:
+        yield from pool.map(_report, pairs)
+
+
+def _silence() -> None:
+    """The compilers write whole programs to standard error where they fail; the reason is kept."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def _report(pair: tuple[Variant, Target]) -> Resources | Refusal:
+    variant, target = pair
+    try:
+        return compile_variant(variant, target)
+    except CannotCompile as error:
+        return Refusal(variant.name, target.name, str(error))
+
+
+def load_text(name: str, text: str, folder: str) -> types.ModuleType:
+    """The module that `text` defines; Triton reads a kernel's source, so it is put in a file."""
+    import importlib.util
+
+    path = Path(folder) / f"{name}.py"
+    path.write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def compile_variant(variant: Variant, target: Target, text: str | None = None) -> Resources:
+    """Compile `variant` (or `text`, a changed rendering of it) and read its resources.
+
+    Raises:
+        CannotCompile: where the compiler refuses; the message is the compiler's.
+    """
+    kernel = compile_kernel(variant, target, text)
+    if target.backend == "hip":
+        assembly = kernel.asm["amdgcn"]
+        registers, spills = (
+            _amd_count(assembly, key) for key in (".vgpr_count", ".vgpr_spill_count")
+        )
+    else:
+        registers, spills = _ptxas_report(kernel.asm["ptx"])
+    return Resources(
+        variant.name, target.name, registers, spills, kernel.metadata.shared, target.shared_memory
+    )
+
+
+def compile_kernel(variant: Variant, target: Target, text: str | None = None) -> Any:
+    """Triton's compiled kernel of a variant for a target; `.asm` holds what each pass made."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    names = context(variant)
+    with tempfile.TemporaryDirectory() as folder:
+        module = load_text(variant.name, text or render(variant), folder)
+        function = getattr(module, variant.name)
+        signature = dict(names["kernel_signature"])
+        parameters = list(signature)
+        absent = {name: None for name, type_ in signature.items() if type_ == "constexpr"}
+        aligned = {
+            (parameters.index(name),): [["tt.divisibility", 16]]
+            for name, type_ in signature.items()
+            if type_.startswith("*") or name.startswith("stride_")
+        }
+        source = ASTSource(function, signature, absent, aligned)
+        options = {
+            "num_warps": variant.config.num_warps,
+            "num_stages": variant.config.num_stages,
+            "enable_fp_fusion": True,
+        }
+        gpu = GPUTarget(target.backend, target.arch, target.warp_size)
+        try:
+            return triton.compile(source, target=gpu, options=options)
+        except Exception as error:
+            raise CannotCompile(str(error).strip()) from error
+
+
+def _ptxas_report(ptx: str) -> tuple[int, int]:
+    """Registers a thread and bytes spilled, as ptxas tells them."""
+    import triton.backends.nvidia
+
+    arch = re.search(r"^\.target (sm_\w+)", ptx, flags=re.MULTILINE)
+    assert arch is not None
+    binaries = Path(triton.backends.nvidia.__file__).parent / "bin"
+    # Triton 3.6 ships an assembler of its own for Blackwell.
+    blackwell = arch[1].startswith(("sm_10", "sm_12")) and (binaries / "ptxas-blackwell").exists()
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(ptx, encoding="utf-8")
+        ptxas = binaries / ("ptxas-blackwell" if blackwell else "ptxas")
+        command = [
+            ptxas,
+            "-v",
+            f"--gpu-name={arch[1]}",
+            source,
+            "-o",
+            Path(folder) / "kernel.cubin",
+        ]
+        log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    registers = re.findall(r"Used (\d+) registers", log)
+    spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", log)
+    return max(map(int, registers)), max(map(int, spills), default=0)
+
+
+def _amd_count(assembly: str, key: str) -> int:
+    return max(map(int, re.findall(rf"{re.escape(key)}:\s*(\d+)", assembly)), default=0)

@@ -1,0 +1,141 @@
+"""Repairs to Triton's interpreter, so that a run on a CPU tells about the run on a GPU.
+
+Triton 3.6 to 3.9 multiply the raw bit patterns of bfloat16 operands and truncate on the way to
+bfloat16; they fill a masked load that names no `other` with zeros, where a GPU leaves anything;
+and they take matrix products that are too small to compile. `repair()` decodes the operands,
+rounds to nearest even, fills with NaN and refuses.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from attngen.errors import NoGPU
+
+SMALLEST_DOT = 16
+"""Fewest rows, columns or terms of a product that every target compiles (NVIDIA, AMD)."""
+
+
+def interpreting() -> bool:
+    """Was Triton told to interpret, by TRITON_INTERPRET=1 set before it was imported?"""
+    return os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "y", "yes")
+
+
+def choose_device(mode: str | None) -> str:
+    """The device that kernels are verified on, "cuda" or "cpu", with the interpreter made ready.
+
+    Args:
+        mode: None for the GPU, "always" for the interpreter, "auto" for it where there is no GPU.
+
+    Raises:
+        NoGPU: where mode is None and there is none.
+    """
+    import torch
+
+    gpu = torch.cuda.is_available()
+    if mode is None and not gpu and not interpreting():
+        raise NoGPU(
+            "there is no GPU that torch can use; on the CPU, in Triton's interpreter: --interpret"
+        )
+    if mode == "always" or (mode == "auto" and not gpu) or interpreting():
+        os.environ["TRITON_INTERPRET"] = "1"
+        repair()
+        return "cpu"
+    return "cuda"
+
+
+def round_to_bf16(x: np.ndarray) -> np.ndarray:
+    """float32 [...] to the bits of the nearest bfloat16, ties to even; uint16 [...]."""
+    bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    quiet_nan = (bits >> np.uint32(16)) | np.uint32(0x40)
+    return np.where(np.isnan(x), quiet_nan, rounded).astype(np.uint16)
+
+
+def decode_bf16(bits: np.ndarray) -> np.ndarray:
+    """The bits of bfloat16, uint16 [...], to float32 [...]."""
+    return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+def repair() -> None:
+    """Mend Triton's interpreter in this process; a second call changes nothing."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    builder: Any = interpreter.InterpreterBuilder
+    if getattr(builder, "repaired_by_attngen", False):
+        return
+    handle = interpreter.TensorHandle
+    original_cast = builder.cast_impl
+    original_load = builder.create_masked_load
+
+    def cast(self: Any, src: Any, dst_type: Any) -> Any:
+        source, target = src.dtype.scalar, dst_type.scalar
+        if source == tl.bfloat16:
+            decoded = handle(decode_bf16(src.data), tl.float32)
+            return decoded if target == tl.float32 else original_cast(self, decoded, dst_type)
+        if target == tl.bfloat16:
+            with np.errstate(over="ignore"):
+                return handle(round_to_bf16(src.data.astype(np.float32)), tl.bfloat16)
+        with np.errstate(over="ignore"):
+            return original_cast(self, src, dst_type)
+
+    def float_cast(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
+        if tl.bfloat16 in (src.dtype.scalar, dst_type.scalar):
+            return cast(self, src, dst_type)
+        return original_float_cast(self, src, dst_type, rounding_mode)
+
+    original_float_cast = builder.create_fp_to_fp
+
+    def masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any) -> Any:
+        element = ptrs.get_element_ty()
+        if other is None:
+            fill = np.full(ptrs.data.shape, 0xA5, dtype=np.uint8)
+            if element.is_floating():
+                garbage = np.full(ptrs.data.shape, np.nan, dtype=np.float32)
+                other = cast(self, handle(garbage, tl.float32), element)
+            else:
+                other = handle(fill.astype(interpreter._get_np_dtype(element)), element)
+        return original_load(self, ptrs, mask, other, *rest)
+
+    def dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
+        smallest = min(*a.data.shape[-2:], *b.data.shape[-2:])
+        if smallest < SMALLEST_DOT:
+            raise ValueError(f"a product with {smallest} rows, columns or terms does not compile")
+        operands = [
+            decode_bf16(x.data) if x.dtype.scalar == tl.bfloat16 else x.data for x in (a, b)
+        ]
+        with np.errstate(invalid="ignore", over="ignore"):
+            product = np.matmul(*(x.astype(np.float32) for x in operands), dtype=np.float32)
+            return handle(product + d.data, d.dtype.scalar)
+
+    def binary(self: Any, lhs: Any, rhs: Any, op: Any) -> Any:
+        if lhs.dtype.scalar == tl.bfloat16:
+            wide = op(decode_bf16(lhs.data), decode_bf16(rhs.data))
+            if wide.dtype == np.bool_:
+                return handle(wide, tl.int1)
+            return handle(round_to_bf16(wide), tl.bfloat16)
+        # IEEE arithmetic: infinities and NaN are values here, not warnings.
+        with np.errstate(all="ignore"):
+            return original_binary(self, lhs, rhs, op)
+
+    def unary(self: Any, arg: Any, op: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return original_unary(self, arg, op)
+
+    def get_bf16(self: Any, value: float) -> Any:
+        return handle(round_to_bf16(np.array([value], dtype=np.float32)), tl.bfloat16)
+
+    original_binary = builder.binary_op
+    original_unary = builder.unary_op
+    builder.cast_impl = cast
+    builder.create_fp_to_fp = float_cast
+    builder.create_masked_load = masked_load
+    builder.create_dot = dot
+    builder.binary_op = binary
+    builder.unary_op = unary
+    builder.get_bf16 = get_bf16
+    builder.repaired_by_attngen = True

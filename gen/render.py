@@ -1,0 +1,50 @@
+"""From a variant to the text of its module: pure, and the same bytes everywhere."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import jinja2
+import jinja2.ext
+
+from attngen import context
+from attngen.variant import Variant
+
+TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
+
+
+class _WholeLines(jinja2.ext.Extension):
+    """A line that is one macro call stands for the macro's lines, without a newline of its own."""
+
+    def preprocess(self, source: str, name: str | None, filename: str | None = None) -> str:
+        return re.sub(r"^(\{\{ \w+\(.*\) \}\})$", r"\1{##}", source, flags=re.MULTILINE)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_templates()),
+        undefined=jinja2.StrictUndefined,
+        extensions=[_WholeLines],
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def _templates() -> str:
+    from importlib.util import find_spec
+
+    spec = find_spec("attngen.templates")
+    if spec is None or not spec.submodule_search_locations:
+        return str(TEMPLATES)
+    return spec.submodule_search_locations[0]
+
+
+def render(variant: Variant) -> str:
+    """The text of the module that a variant names."""
+    template = _environment().get_template(f"{variant.config.backend}/{variant.spec.op}.py.jinja")
+    return template.render(context.context(variant))

@@ -1,0 +1,238 @@
+"""The run-time face: operators on torch tensors that find a generated kernel and call it.
+
+Nothing is rendered here and nothing falls back in silence: what is not built raises NotGenerated.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, overload
+
+import torch
+
+from attngen import interpret, store
+from attngen.config import default_config
+from attngen.errors import InvalidSpec, NotGenerated
+from attngen.spec import AttentionFwd
+from attngen.variant import Variant, parse, spec_name
+
+_DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+
+
+def load(name: str, folders: Iterable[Path] | None = None) -> ModuleType:
+    """The module of a generated kernel, by its name.
+
+    Args:
+        name: such as "attention_fwd_d128_bf16_causal_m128_n64_w8_s2"; `attngen list` has them.
+        folders: where to look; those of ATTNGEN_KERNELS and the package where they are not given.
+
+    Raises:
+        InvalidSpec: where the name is none.
+        NotGenerated: where none of the folders has the kernel.
+    """
+    parse(name)
+    for folder in store.search_path() if folders is None else folders:
+        path = folder / f"{name}.py"
+        if path.is_file():
+            return _load_file(name, path)
+    raise NotGenerated(f"{name} is not built; build it with: {_build_command(name)}")
+
+
+@overload
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    return_lse: Literal[True],
+    **options: Any,
+) -> tuple[torch.Tensor, torch.Tensor]: ...
+
+
+@overload
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    return_lse: Literal[False] = False,
+    **options: Any,
+) -> torch.Tensor: ...
+
+
+def attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    causal: bool = False,
+    causal_offset: int | torch.Tensor | None = None,
+    window_size: Sequence[int] = (-1, -1),
+    sm_scale: float | None = None,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    bias: torch.Tensor | None = None,
+    mask: torch.Tensor | None = None,
+    return_lse: bool = False,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Attention over dense tensors: o = softmax(q k^T * sm_scale) v, by a generated kernel.
+
+    The scores go through scale, softcap, ALiBi, bias and masks, in that order; the definition is
+    `attngen.reference.attention`. Tensors are on one GPU (or on the CPU under TRITON_INTERPRET=1),
+    with any strides and a contiguous last dimension. There is no backward.
+
+    Args:
+        q: [batch, seqlen_q, heads_q, head_dim], float16, bfloat16 or float32.
+        k: [batch, seqlen_kv, heads_kv, head_dim], like q; heads_q is a multiple of heads_kv.
+        v: [batch, seqlen_kv, heads_kv, head_dim_v], like q.
+        causal: query i sees key j when j <= i + causal_offset.
+        causal_offset: an int, or int32 or int64 [batch]; seqlen_kv - seqlen_q (bottom-right) where
+            it is not given. It also places the queries for window_size and alibi_slopes.
+        window_size: (left, right): keys seen before and after a query's own position; -1 is
+            unbounded.
+        sm_scale: any finite factor of q . k; 1 / sqrt(head_dim) where it is not given.
+        softcap: above 0; scores become softcap * tanh(score / softcap).
+        sinks: floating [heads_q]: one more logit in the denominator, without a value.
+        alibi_slopes: float32 [heads_q] or [batch, heads_q]; scores lose slope * distance.
+        bias: floating, broadcasts to [batch, heads_q, seqlen_q, seqlen_kv].
+        mask: bool, True where visible, broadcasts like bias.
+        return_lse: also return the log-sum-exp.
+        out: takes o, where it is given.
+
+    Returns:
+        o: [batch, seqlen_q, heads_q, head_dim_v], like q; 0 in rows that see no key.
+        lse: with return_lse, [batch, heads_q, seqlen_q] float32, natural logarithm; -inf (or the
+            sink) in rows that see no key.
+
+    Raises:
+        NotGenerated: where the kernel is not built; the message has the command that builds it.
+        InvalidSpec: where no template can do this head dim or dtype.
+        TypeError: for an argument of the wrong type, dtype or device.
+        ValueError: for an argument of the wrong shape, strides or value.
+    """
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
+        if tensor.dim() != 4:
+            raise ValueError(
+                f"{name}: got shape {tuple(tensor.shape)}, allowed is [batch, seqlen, heads, dim]"
+            )
+    options: dict[str, Any] = {"sm_scale": sm_scale, "out": out}
+    window_size = _window(window_size)
+    windowed = window_size != (-1, -1)
+    features = {
+        "window_size": window_size if windowed else None,
+        "softcap": softcap,
+        "sinks": sinks,
+        "alibi_slopes": alibi_slopes,
+        "bias": bias,
+        "mask": mask,
+    }
+    options |= {name: value for name, value in features.items() if value is not None}
+    if causal or windowed or alibi_slopes is not None:
+        options["causal_offset"] = causal_offset
+    _check_softcap(softcap)
+    kernel = _kernel(
+        q.shape[3],
+        v.shape[3],
+        q.dtype,
+        causal,
+        windowed,
+        softcap is not None,
+        alibi_slopes is not None,
+        bias is not None,
+        mask is not None,
+        sinks is not None,
+    )
+    o, lse = kernel.attention_fwd(q, k, v, **options)
+    return (o, lse) if return_lse else o
+
+
+def _window(window_size: Sequence[int]) -> tuple[int, int]:
+    values = tuple(window_size)
+    if len(values) != 2 or any(isinstance(x, bool) or not isinstance(x, int) for x in values):
+        raise TypeError(f"window_size: got {window_size!r}, allowed are two ints (left, right)")
+    if min(values) < -1:
+        raise ValueError(f"window_size: got {values}, allowed is -1 (unbounded) and up")
+    return values
+
+
+def _check_softcap(softcap: float | None) -> None:
+    if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
+        raise ValueError(f"softcap: got {softcap}, allowed is None or a finite number above 0")
+
+
+@lru_cache(maxsize=1024)
+def _kernel(
+    head_dim: int, head_dim_v: int, dtype: torch.dtype, causal: bool, *features: bool
+) -> ModuleType:
+    """The module of the built kernel for a spec, its preferred tile first."""
+    if dtype not in _DTYPES:
+        allowed = ", ".join(str(d) for d in _DTYPES)
+        raise InvalidSpec(f"dtype: got {dtype}, allowed are {allowed}")
+    window, softcap, alibi, bias, mask, sinks = features
+    spec = AttentionFwd(
+        head_dim=head_dim,
+        head_dim_v=head_dim_v,
+        dtype=_DTYPES[dtype],
+        causal=causal,
+        window=window,
+        softcap=softcap,
+        alibi=alibi,
+        bias=bias,
+        mask=mask,
+        sinks=sinks,
+    )
+    return find(spec)
+
+
+def find(spec: AttentionFwd) -> ModuleType:
+    """The built kernel for a spec: its default tile where that is built, else any other.
+
+    Raises:
+        NotGenerated: where no tile of the spec is built.
+    """
+    preferred = Variant(spec, default_config(spec)).name
+    for folder in store.search_path():
+        built = [name for name in store.names(folder) if parse(name).spec == spec]
+        if built:
+            name = preferred if preferred in built else built[0]
+            return _load_file(name, folder / f"{name}.py")
+    raise NotGenerated(
+        f"{spec_name(spec)} is not built for any tile; build it with: "
+        + _build_command("--op", spec.op, *spec.options)
+    )
+
+
+def _build_command(*words: str) -> str:
+    """The command that builds what is missing, into a folder that is looked in."""
+    command = ["attngen", "build", *words]
+    if not store.in_checkout():
+        listed = store.search_path()[:-1]
+        command += [
+            "--out",
+            str(listed[0]) if listed else f"DIR (and list DIR in {store.PATH_VARIABLE})",
+        ]
+    return " ".join(command)
+
+
+@cache
+def _load_file(name: str, path: Path) -> ModuleType:
+    if interpret.interpreting():
+        interpret.repair()
+    shipped = path.parent == store.generated()
+    module_name = f"attngen.generated.{name}" if shipped else f"attngen_kernels.{name}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    spec.loader.exec_module(module)
+    return module

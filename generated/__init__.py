@@ -1,0 +1,1 @@
+"""Generated kernels, one module per variant; `attngen list` names them."""

@@ -1,0 +1,1 @@
+"""The Jinja templates that kernels are rendered from."""
