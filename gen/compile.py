@@ -34,6 +34,8 @@ class Resources:
         spills: bytes a thread spilled to local memory (registers spilled on AMD).
         shared: bytes of shared memory a program.
         shared_limit: bytes the target has for it.
+        serialised: did the assembler have to wait after every matrix product of a warpgroup, so
+            that none overlaps another? (ptxas C7510 and up; it costs about a tenth.)
     """
 
     variant: str
@@ -42,11 +44,12 @@ class Resources:
     spills: int
     shared: int
     shared_limit: int
+    serialised: bool = False
 
     @property
     def failed(self) -> bool:
-        """Does it spill, or want more shared memory than there is?"""
-        return self.spills > 0 or self.shared > self.shared_limit
+        """Does it spill, serialise its products, or want more shared memory than there is?"""
+        return self.spills > 0 or self.serialised or self.shared > self.shared_limit
 
     def as_dict(self) -> dict[str, Any]:
         """The report for a program to read."""
@@ -58,6 +61,7 @@ class Resources:
             f"{'FAIL' if self.failed else 'ok  '} {self.variant:<50} {self.target:<7}"
             f" {self.registers:3} registers, {self.spills} spilled,"
             f" {self.shared} of {self.shared_limit} bytes shared"
+            f"{', products serialised' if self.serialised else ''}"
         )
 
 
@@ -127,15 +131,15 @@ def compile_variant(variant: Variant, target: Target, text: str | None = None) -
         CannotCompile: where the compiler refuses; the message is the compiler's.
     """
     kernel = compile_kernel(variant, target, text)
+    serialised = False
     if target.backend == "hip":
         assembly = kernel.asm["amdgcn"]
-        registers, spills = (
-            _amd_count(assembly, key) for key in (".vgpr_count", ".vgpr_spill_count")
-        )
+        registers, spills = (_amd_count(assembly, f".vgpr_{key}count") for key in ("", "spill_"))
     else:
-        registers, spills = _ptxas_report(kernel.asm["ptx"])
+        registers, spills, serialised = _ptxas_report(kernel.asm["ptx"])
+    shared = kernel.metadata.shared
     return Resources(
-        variant.name, target.name, registers, spills, kernel.metadata.shared, target.shared_memory
+        variant.name, target.name, registers, spills, shared, target.shared_memory, serialised
     )
 
 
@@ -170,8 +174,8 @@ def compile_kernel(variant: Variant, target: Target, text: str | None = None) ->
             raise CannotCompile(str(error).strip()) from error
 
 
-def _ptxas_report(ptx: str) -> tuple[int, int]:
-    """Registers a thread and bytes spilled, as ptxas tells them."""
+def _ptxas_report(ptx: str) -> tuple[int, int, bool]:
+    """Registers a thread, bytes spilled and whether products are serialised, as ptxas tells it."""
     import triton.backends.nvidia
 
     arch = re.search(r"^\.target (sm_\w+)", ptx, flags=re.MULTILINE)
@@ -194,7 +198,8 @@ def _ptxas_report(ptx: str) -> tuple[int, int]:
         log = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     registers = re.findall(r"Used (\d+) registers", log)
     spills = re.findall(r"(\d+) bytes spill (?:stores|loads)", log)
-    return max(map(int, registers)), max(map(int, spills), default=0)
+    serialised = "wgmma.mma_async instructions are serialized" in log
+    return max(map(int, registers)), max(map(int, spills), default=0), serialised
 
 
 def _amd_count(assembly: str, key: str) -> int:

@@ -113,6 +113,11 @@ def attention_fwd_d32_bf16_m64_n64_w4_s3(
     full_end = seqlen_kv
     seen_end = seqlen_kv
     full_end = full_end // BLOCK_N * BLOCK_N
+    # How far k and v of the block at hand lie behind those of the first keys, in elements.
+    step_k = tl.cast(stride_kn, tl.int64) * BLOCK_N
+    step_v = tl.cast(stride_vn, tl.int64) * BLOCK_N
+    offset_k = tl.cast(0, tl.int64)
+    offset_v = tl.cast(0, tl.int64)
 
     q = tl.load(q_ptrs, mask=(offs_m < seqlen_q)[:, None], other=0.0)
     m = tl.full([BLOCK_M], float("-inf"), tl.float32)
@@ -122,23 +127,27 @@ def attention_fwd_d32_bf16_m64_n64_w4_s3(
     # Blocks that every row of the tile sees whole.
     for start_n in tl.range(0, full_end, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
-        k = tl.load(k_ptrs + tl.cast(start_n, tl.int64) * stride_kn)
-        v = tl.load(v_ptrs + tl.cast(start_n, tl.int64) * stride_vn)
+        k = tl.load(k_ptrs + offset_k)
+        v = tl.load(v_ptrs + offset_v)
         s = tl.dot(q, k.T)
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
+        offset_k += step_k
+        offset_v += step_v
 
     # The block that the end of the keys cuts.
     for start_n in tl.range(full_end, kv_end, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
         seen = offs_n < seen_end
-        k = tl.load(k_ptrs + tl.cast(start_n, tl.int64) * stride_kn, mask=seen[:, None], other=0.0)
-        v = tl.load(v_ptrs + tl.cast(start_n, tl.int64) * stride_vn, mask=seen[:, None], other=0.0)
+        k = tl.load(k_ptrs + offset_k, mask=seen[:, None], other=0.0)
+        v = tl.load(v_ptrs + offset_v, mask=seen[:, None], other=0.0)
         s = tl.dot(q, k.T)
         visible = offs_n[None, :] <= last_key
         s = tl.where(visible, s, float("-inf"))
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
+        offset_k += step_k
+        offset_v += step_v
 
     # One division, at the end. A row that saw no key is the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0

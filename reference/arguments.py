@@ -11,9 +11,10 @@ from numbers import Integral, Real
 from typing import TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from attngen.reference.problem import Array, Bool, Problem
 from attngen.reference.rounding import F64
-from numpy.typing import ArrayLike, NDArray
 
 
 class Attn(TypedDict, total=False):

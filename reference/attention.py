@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
+
 from attngen.reference.arguments import Attn, check_block, resolve
 from attngen.reference.merge import State, merge_rows
 from attngen.reference.problem import Bool, Head, Problem
 from attngen.reference.recurrence import exp_minus, finish, start, update
 from attngen.reference.rounding import F64
 from attngen.reference.scores import scores
-from numpy.typing import ArrayLike
 
 
 def attention(

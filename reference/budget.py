@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
+
 from attngen.reference.arguments import Attn, resolve
 from attngen.reference.arithmetic import (
     DIVISION,
@@ -24,7 +26,6 @@ from attngen.reference.merge import State
 from attngen.reference.problem import Bool, Head
 from attngen.reference.rounding import F64, ulp
 from attngen.reference.scores import alibi, capped, scaled
-from numpy.typing import ArrayLike
 
 # Beyond this error of an exponent a weight may be anything; then only o's range bounds o.
 WILD = 50.0
@@ -193,8 +194,7 @@ def _bounds(head: Head, rows: slice, rules: Arithmetic) -> State:
         row = softmax_rows(s, v, head.sink)
         tau, tau_sink = exponent_error(row, error, head.sink, rules)
         o_error, lse_error = _propagated(row, v, tau, tau_sink, rules)
-    some = np.isfinite(row.lse)
-    return np.where((some & row.seen)[:, None], o_error, 0.0), np.where(some, lse_error, 0.0)
+    return only_where_it_means_something(row, o_error, lse_error)
 
 
 def exponent_error(row: Rows, error: F64, sink: float, rules: Arithmetic) -> tuple[F64, F64]:
@@ -207,6 +207,14 @@ def exponent_error(row: Rows, error: F64, sink: float, rules: Arithmetic) -> tup
         tau = tau + 6 * FP32 * far + EXP2 + LOG2 * (1 + log_l)
     tau_sink = FP32 * (4 * abs(sink) + 8 * np.abs(row.m)) + 2 * EXP2 + LOG2 * (1 + log_l)
     return np.where(row.s == -np.inf, 0.0, tau), np.where(row.p_sink == 0, 0.0, tau_sink)
+
+
+def only_where_it_means_something(row: Rows, o_error: F64, lse_error: F64) -> State:
+    """Bounds of 0 for empty and NaN rows; an empty row's lse is its sink, by way of base 2."""
+    with np.errstate(invalid="ignore"):
+        lse_error = np.where(row.seen, lse_error, 8 * FP32 * np.abs(row.lse))
+    some = np.isfinite(row.lse)
+    return np.where((some & row.seen)[:, None], o_error, 0.0), np.where(some, lse_error, 0.0)
 
 
 def _propagated(row: Rows, v: F64, tau: F64, tau_sink: F64, rules: Arithmetic) -> State:

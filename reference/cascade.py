@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import ArrayLike
+
 from attngen.reference.arguments import check_sinks, real_array
 from attngen.reference.attention import attention
 from attngen.reference.layouts import Lengths, cumulative, gather_pages
 from attngen.reference.merge import State, merge_state
 from attngen.reference.problem import Array
-from numpy.typing import ArrayLike
 
 
 @dataclass(frozen=True)

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from typing import Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
+
 from attngen.reference.arguments import Attn, real_array, resolve
 from attngen.reference.problem import Array, Bool, Head
 from attngen.reference.rounding import F64, format_of, round_to, ulp
 from attngen.reference.scores import scores
-from numpy.typing import ArrayLike
 
 # A row's largest error may be ROW_FACTOR times plain's and ROW_ULPS units in the last place more.
 ROW_FACTOR = 2.0

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
 from attngen.reference.arguments import (
     Attn,
     check_bias,
@@ -19,7 +21,6 @@ from attngen.reference.arguments import (
 from attngen.reference.attention import attention
 from attngen.reference.merge import State
 from attngen.reference.problem import Array
-from numpy.typing import ArrayLike, NDArray
 
 Lengths = NDArray[np.int64]
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from functools import reduce
 
 import numpy as np
+from numpy.typing import ArrayLike
+
 from attngen.reference.arguments import real_array
 from attngen.reference.problem import Bool
 from attngen.reference.rounding import F64
-from numpy.typing import ArrayLike
 
 State = tuple[F64, F64]
 
@@ -33,9 +34,9 @@ def merge_rows(o_a: F64, lse_a: F64, o_b: F64, lse_b: F64) -> State:
     lse_b = np.where(b_empty, -np.inf, lse_b)
     m = np.maximum(lse_a, lse_b)
     shift = np.where(m == -np.inf, 0.0, m)
-    w_a, w_b = np.exp(lse_a - shift), np.exp(lse_b - shift)
-    total = np.where(a_empty & b_empty, 1.0, w_a + w_b)
-    with np.errstate(invalid="ignore"):  # an empty state's o may be NaN; it is not selected
+    with np.errstate(over="ignore", invalid="ignore"):  # an empty state's o may be NaN
+        w_a, w_b = np.exp(lse_a - shift), np.exp(lse_b - shift)
+        total = np.where(a_empty & b_empty, 1.0, w_a + w_b)
         o = (w_a / total)[..., None] * o_a + (w_b / total)[..., None] * o_b
     lse = shift + np.log(total)
     # Selection, not arithmetic: the other state's values bit for bit, the sign of 0 included.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
+
 from attngen.reference.arguments import check_block, real_array
 from attngen.reference.merge import State
 from attngen.reference.problem import Array
 from attngen.reference.rounding import format_of, round_to
-from numpy.typing import ArrayLike
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from attngen.reference.rounding import F64
 from numpy.typing import NDArray
+
+from attngen.reference.rounding import F64
 
 Array = NDArray[Any]
 Bool = NDArray[np.bool_]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+
 from attngen.reference.merge import State
 from attngen.reference.rounding import F64
 
@@ -72,6 +73,6 @@ def finish(state: Running) -> State:
 def exp_minus(s: F64, m: F64) -> F64:
     """Return exp(s - m), and 0 where m is -inf: nothing was seen, and -inf - -inf is no number."""
     shift = np.where(m == -np.inf, 0.0, m)
-    with np.errstate(invalid="ignore"):  # a score of +inf makes its row NaN
+    with np.errstate(over="ignore", invalid="ignore"):  # a score of +inf makes its row NaN
         y: F64 = np.exp(s - shift)
     return y

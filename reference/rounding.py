@@ -84,8 +84,9 @@ def ulp(x: ArrayLike, dtype: str) -> F64:
         float64, shape of `x`. Below the normal range it is the subnormal spacing.
     """
     fmt = format_of(dtype)
-    _, exponent = np.frexp(np.asarray(x, dtype=np.float64))  # |x| in [2**(e-1), 2**e)
-    exponent = np.maximum(exponent - 1, fmt.min_exponent)
+    values = np.asarray(x, dtype=np.float64)
+    _, exponent = np.frexp(values)  # |x| in [2**(e-1), 2**e), and e = 0 for 0
+    exponent = np.where(values == 0, fmt.min_exponent, np.maximum(exponent - 1, fmt.min_exponent))
     spacing: F64 = np.ldexp(np.float64(1.0), exponent - fmt.precision + 1)
     return spacing
 

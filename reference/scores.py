@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from attngen.reference.masks import visible
 from attngen.reference.problem import Head
 from attngen.reference.rounding import F64

@@ -7,9 +7,10 @@ exp(x) only up to x = ln 65504 = 11.09, float32 only up to 88.7.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
+
 from attngen.reference.arguments import check_block, real_array
 from attngen.reference.problem import Array
-from numpy.typing import ArrayLike
 
 
 def naive_softmax(x: ArrayLike) -> Array:

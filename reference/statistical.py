@@ -6,15 +6,22 @@ import math
 from typing import Unpack
 
 import numpy as np
+from numpy.typing import ArrayLike
+
 from attngen.reference.arguments import Attn, resolve
 from attngen.reference.arithmetic import DIVISION, FP32, LOG2, Arithmetic, arithmetic
 from attngen.reference.attention import empty_state
-from attngen.reference.budget import Rows, exponent_error, score_error, softmax_rows
+from attngen.reference.budget import (
+    Rows,
+    exponent_error,
+    only_where_it_means_something,
+    score_error,
+    softmax_rows,
+)
 from attngen.reference.merge import State
 from attngen.reference.problem import Head
 from attngen.reference.rounding import F64, ulp
 from attngen.reference.scores import scaled
-from numpy.typing import ArrayLike
 
 # Standard deviations allowed. A rounding counts as one where it is 0.58 at most.
 SIGMAS = 5.0
@@ -91,8 +98,7 @@ def _bounds(head: Head, rows: slice, rules: Arithmetic) -> State:
         row = softmax_rows(s, v, head.sink)
         tau, tau_sink = exponent_error(row, error, head.sink, rules)
         o_error, lse_error = _propagated(row, v, tau, tau_sink, rules)
-    some = np.isfinite(row.lse)
-    return np.where((some & row.seen)[:, None], o_error, 0.0), np.where(some, lse_error, 0.0)
+    return only_where_it_means_something(row, o_error, lse_error)
 
 
 def _propagated(row: Rows, v: F64, tau: F64, tau_sink: F64, rules: Arithmetic) -> State:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+
 from attngen.reference.arguments import resolve
 from attngen.reference.masks import visible
 from attngen.reference.merge import merge_rows

@@ -136,7 +136,7 @@ def test_m_in_fp16_lets_a_narrow_p_overflow():
 
 
 def test_l_in_fp16_stops_growing():
-    # 2048 + 1 is 2048 in fp16: the sum of 4096 ones stays there, and o doubles without a sign of it.
+    # 2048 + 1 is 2048 in fp16: the sum of 4096 ones stays there, and o doubles in silence.
     s, v = np.zeros(4096), np.full((4096, 1), 3.0)
     assert narrow_recurrence(s, v, block_n=1)[0] == 3.0
     o, lse = narrow_recurrence(s, v, block_n=1, state=NarrowState(l="fp16"))
