@@ -118,7 +118,7 @@ def _peers(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool
 ) -> Iterator[tuple[str, Call]]:
     """What torch brings, on [batch, heads, seqlen, d]: FlashAttention-2, cuDNN, FlexAttention."""
-    views = [x.transpose(1, 2) for x in (q, k, v)]
+    views = (q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
     grouped = q.shape[2] != k.shape[2]
 
     def sdpa(backend: SDPBackend) -> Call:
@@ -133,7 +133,9 @@ def _peers(
     yield "flex", _flex(views, causal, grouped)
 
 
-def _flex(views: list[torch.Tensor], causal: bool, grouped: bool) -> Call:
+def _flex(
+    views: tuple[torch.Tensor, torch.Tensor, torch.Tensor], causal: bool, grouped: bool
+) -> Call:
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
     def triangle(b: Any, h: Any, i: Any, j: Any) -> Any:
@@ -177,7 +179,8 @@ def _graph(call: Call) -> tuple[torch.cuda.CUDAGraph, int]:
 
 
 def _milliseconds(call: Call) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    event: Callable[..., torch.cuda.Event] = torch.cuda.Event
+    start, end = event(enable_timing=True), event(enable_timing=True)
     start.record()
     call()
     end.record()

@@ -141,7 +141,8 @@ _FEATURE_VALUES: dict[str, tuple[str, Callable[..., Any]]] = {
 
 
 def _slopes(heads: int) -> Floats:
-    return np.exp2(-1.0 - np.arange(heads, dtype=np.float32))
+    slopes: Floats = np.exp2(-1.0 - np.arange(heads, dtype=np.float32))
+    return slopes
 
 
 def inputs(variant: Variant, case: Case) -> tuple[Floats, Floats, Floats, dict[str, Any]]:

@@ -187,7 +187,7 @@ def _ptxas_report(ptx: str) -> tuple[int, int, bool]:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx, encoding="utf-8")
         ptxas = binaries / ("ptxas-blackwell" if blackwell else "ptxas")
-        command = [
+        command: list[str | Path] = [
             ptxas,
             "-v",
             f"--gpu-name={arch[1]}",

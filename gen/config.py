@@ -124,8 +124,8 @@ def _tile(block_m: int, block_n: int, num_warps: int, num_stages: int) -> TileCo
 # Each compiles for every target without spills and within 64 KiB of AMD's local memory;
 # docs/performance/log.md has what was tried.
 _DEFAULTS = {
-    16: _tile(64, 64, 4, 3),
-    32: _tile(64, 64, 4, 3),
+    16: _tile(64, 64, 4, 2),
+    32: _tile(64, 64, 4, 2),
     64: _tile(64, 64, 4, 3),
     128: _tile(128, 32, 8, 4),
     256: _tile(64, 32, 8, 2),

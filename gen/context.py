@@ -67,7 +67,8 @@ def _kernel_arguments(spec: AttentionFwd) -> dict[str, str]:
     """The kernel's parameters, in order, and what the launcher passes for each."""
     arguments = {"q_ptr": "q", "k_ptr": "k", "v_ptr": "v", "o_ptr": "out", "lse_ptr": "lse"}
     tensors = ["q", "k", "v", "o"]
-    strides = {tensor: ("b", "m" if tensor in "qo" else "n", "h") for tensor in tensors}
+    strides: dict[str, tuple[str, ...]] = {}
+    strides |= {tensor: ("b", "m" if tensor in "qo" else "n", "h") for tensor in tensors}
     for tensor in _score_tensors(spec):
         arguments[f"{tensor}_ptr"] = tensor
         strides[tensor] = ("b", "h", "m", "n")

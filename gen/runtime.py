@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
 
@@ -42,28 +42,6 @@ def load(name: str, folders: Iterable[Path] | None = None) -> ModuleType:
         if path.is_file():
             return _load_file(name, path)
     raise NotGenerated(f"{name} is not built; build it with: {_build_command(name)}")
-
-
-@overload
-def attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    return_lse: Literal[True],
-    **options: Any,
-) -> tuple[torch.Tensor, torch.Tensor]: ...
-
-
-@overload
-def attention(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    *,
-    return_lse: Literal[False] = False,
-    **options: Any,
-) -> torch.Tensor: ...
 
 
 def attention(

@@ -97,6 +97,14 @@ def _is_not_head_dim(value: object) -> bool:
     return isinstance(value, bool) or not isinstance(value, int) or value not in HEAD_DIMS
 
 
+def _is_switch(name: str) -> Rule:
+    return Rule(
+        name,
+        lambda spec: not isinstance(getattr(spec, name), bool),
+        lambda spec: f"got {getattr(spec, name)!r}, allowed are True, False",
+    )
+
+
 _ALLOWED_HEAD_DIMS = f"a multiple of {HEAD_DIMS.step} from {HEAD_DIMS.start} to {HEAD_DIMS[-1]}"
 
 RULES: tuple[Rule, ...] = (
@@ -115,14 +123,7 @@ RULES: tuple[Rule, ...] = (
         lambda spec: spec.dtype not in DTYPES,
         lambda spec: f"got {spec.dtype!r}, allowed are {', '.join(DTYPES)}",
     ),
-    *(
-        Rule(
-            feature.name,
-            lambda spec, name=feature.name: not isinstance(getattr(spec, name), bool),
-            lambda spec, name=feature.name: f"got {getattr(spec, name)!r}, allowed are True, False",
-        )
-        for feature in ATTENTION_FEATURES
-    ),
+    *(_is_switch(feature.name) for feature in ATTENTION_FEATURES),
 )
 
 OPS: dict[str, type[AttentionFwd]] = {spec.op: spec for spec in (AttentionFwd,)}

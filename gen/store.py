@@ -118,16 +118,11 @@ def report(differences: list[Difference], folder: Path) -> Iterator[str]:
 
 def difference(a: Variant, b: Variant) -> str:
     """A unified diff from one kernel to another, their names left out of it."""
-    return "".join(
-        difflib.unified_diff(
-            *(
-                render(variant).replace(variant.name, "NAME").splitlines(keepends=True)
-                for variant in (a, b)
-            ),
-            a.name,
-            b.name,
-        )
+    lines_a, lines_b = (
+        render(variant).replace(variant.name, "NAME").splitlines(keepends=True)
+        for variant in (a, b)
     )
+    return "".join(difflib.unified_diff(lines_a, lines_b, a.name, b.name))
 
 
 def _diff(name: str, found: str, rendered: str) -> str:
