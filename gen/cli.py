@@ -250,3 +250,7 @@ def _print_all(reports: Iterator[Any], as_json: bool) -> int:
         failed |= report.failed
         click.echo(json.dumps(report.as_dict()) if as_json else str(report))
     return int(failed)
+
+
+if __name__ == "__main__":
+    main()

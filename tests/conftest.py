@@ -1,4 +1,4 @@
-"""Without a GPU kernels run in Triton's interpreter, which has to be told before triton is imported."""
+"""Without a GPU kernels run in Triton's interpreter, which wants to know before triton starts."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def embed(
         device: where the model runs.
 
     Returns:
-        [sentences, 384] float32: the means over the tokens, of length 1.
+        [sentences, 384] float64 on the CPU: the means over the tokens, of length 1.
     """
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     model = AutoModel.from_pretrained(
@@ -123,7 +123,7 @@ def embed(
     means = []
     for sentence in SENTENCES:
         tokens = tokenizer(sentence, return_tensors="pt")["input_ids"].to(device)
-        means.append(model(tokens).last_hidden_state[0].float().mean(dim=0))
+        means.append(model(tokens).last_hidden_state[0].double().mean(dim=0).cpu())
     return torch.nn.functional.normalize(torch.stack(means), dim=1)
 
 
@@ -165,10 +165,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=DTYPES, default="fp32", help="fp32 where not given")
     options = parser.parse_args(arguments)
     folder, dtype = options.model or model_folder(), DTYPES[options.dtype]
-    ours = embed(folder, "attngen", dtype).cpu()
+    ours = embed(folder, "attngen", dtype)
     found = []
     for peer in ("eager", "sdpa"):
-        theirs = embed(folder, peer, dtype).cpu()
+        theirs = embed(folder, peer, dtype)
         worst = (ours * theirs).sum(dim=1).min()
         print(f"{options.dtype} on {DEVICE}, attngen against {peer}: worst cosine {worst:.7f}")
         found += disagreements(ours, theirs)

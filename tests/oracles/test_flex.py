@@ -16,7 +16,6 @@ from attngen.reference import attention
 SHAPES = {
     "more-keys": (2, 3, 11, 6, 2, 8, 4),
     "more-queries": (1, 9, 4, 3, 1, 5, 7),
-    "longer": (1, 70, 150, 2, 1, 16, 16),
 }
 CASES = {
     "plain": [],

@@ -1,0 +1,141 @@
+"""Specs say what is valid, all of it at once; names are a grammar that `parse` inverts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attngen.catalog import catalog
+from attngen.config import TARGETS, TileConfig, default_config, why_not
+from attngen.errors import InvalidSpec
+from attngen.spec import ATTENTION_FEATURES, DTYPES, HEAD_DIMS, RULES, AttentionFwd
+from attngen.variant import Variant, parse
+
+SPECS = st.builds(
+    AttentionFwd,
+    head_dim=st.sampled_from(HEAD_DIMS),
+    head_dim_v=st.sampled_from([0, *HEAD_DIMS]),
+    dtype=st.sampled_from(DTYPES),
+    **{feature.name: st.booleans() for feature in ATTENTION_FEATURES},
+)
+CONFIGS = st.builds(
+    TileConfig,
+    block_m=st.sampled_from([16, 32, 64, 128, 256]),
+    block_n=st.sampled_from([16, 32, 64, 128, 256]),
+    num_warps=st.sampled_from([1, 2, 4, 8, 16]),
+    num_stages=st.integers(1, 7),
+)
+
+
+@given(SPECS, CONFIGS)
+def test_parse_inverts_names(spec: AttentionFwd, config: TileConfig) -> None:
+    variant = Variant(spec, config)
+    assert parse(variant.name) == variant
+
+
+@given(SPECS, SPECS)
+def test_different_specs_have_different_names(a: AttentionFwd, b: AttentionFwd) -> None:
+    names = [Variant(spec, default_config(spec)).name for spec in (a, b)]
+    assert (names[0] == names[1]) == (a == b)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "attention_fwd",
+        "attention_fwd_d128_bf16",
+        "attention_fwd_d128_bf16_m128_n64_w8",
+        "attention_fwd_d128_bf17_m128_n64_w8_s2",
+        "attention_fwd_d128_bf16_m128_n64_w8_s2_sm90x",
+        "attention_fwd_d128_bf16_sinks_causal_m128_n64_w8_s2",
+        "attention_fwd_d0128_bf16_m128_n64_w8_s2",
+        "attention_fwd_d128_dv128_bf16_m128_n64_w8_s2",
+        "attention_fwd_d128_bf16_m128_n64_w8_s2\n",
+        "Attention_fwd_d128_bf16_m128_n64_w8_s2",
+        "../attention_fwd_d128_bf16_m128_n64_w8_s2",
+    ],
+)
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(InvalidSpec, match="name: got"):
+        parse(name)
+
+
+def test_names_of_the_design() -> None:
+    name = "attention_fwd_d128_bf16_causal_m128_n64_w8_s3"
+    spec = AttentionFwd(head_dim=128, dtype="bf16", causal=True)
+    config = TileConfig(block_m=128, block_n=64, num_warps=8, num_stages=3)
+    assert parse(name) == Variant(spec, config)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("head_dim", 0),
+        ("head_dim", -1),
+        ("head_dim", 7),
+        ("head_dim", 300),
+        ("head_dim", 128.0),
+        ("head_dim", True),
+        ("head_dim", None),
+        ("head_dim_v", 7),
+        ("head_dim_v", -8),
+        ("dtype", "bf17"),
+        ("dtype", "float64"),
+        ("dtype", None),
+        ("causal", 1),
+        ("sinks", "yes"),
+    ],
+)
+def test_each_rule_names_the_field_the_value_and_what_is_allowed(field: str, value: object) -> None:
+    with pytest.raises(InvalidSpec) as error:
+        AttentionFwd(**{"head_dim": 128, "dtype": "bf16", field: value})  # type: ignore[arg-type]
+    message = str(error.value)
+    assert message.startswith(f"{field}: got {value!r}, allowed")
+    assert field in {rule.name for rule in RULES}
+
+
+def test_every_broken_rule_is_reported_at_once() -> None:
+    with pytest.raises(InvalidSpec) as error:
+        AttentionFwd(head_dim=7, dtype="bf17", causal=1)  # type: ignore[arg-type]
+    assert [part.split(":")[0] for part in str(error.value).split("; ")] == [
+        "head_dim",
+        "dtype",
+        "causal",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"block_m": 24}, "block_m: got 24"),
+        ({"block_n": 512}, "block_n: got 512"),
+        ({"num_warps": 3}, "num_warps: got 3"),
+        ({"num_stages": 0}, "num_stages: got 0"),
+        ({"backend": "cuda"}, "backend: got 'cuda'"),
+    ],
+)
+def test_a_tile_that_cannot_be_is_refused(change: dict[str, object], word: str) -> None:
+    spec = AttentionFwd(head_dim=64, dtype="fp16")
+    config = TileConfig(**{**vars(default_config(spec)), **change})
+    assert why_not(spec, config) is not None
+    with pytest.raises(InvalidSpec, match=word):
+        Variant(spec, config)
+
+
+def test_a_tile_beyond_a_targets_shared_memory_is_refused_with_the_sizes() -> None:
+    spec = AttentionFwd(head_dim=256, dtype="bf16")
+    config = TileConfig(block_m=128, block_n=128, num_warps=8, num_stages=2)
+    reason = why_not(spec, config, TARGETS["sm_89"])
+    assert reason is not None and "sm_89 has 101376" in reason and "327680" in reason
+
+
+def test_the_catalog_has_what_it_promises() -> None:
+    specs = {variant.spec for variant in catalog().values()}
+    for head_dim in (32, 64, 96, 128, 256):
+        for dtype in DTYPES:
+            for causal in (False, True):
+                assert AttentionFwd(head_dim=head_dim, dtype=dtype, causal=causal) in specs
+    for feature in ATTENTION_FEATURES:
+        assert any(feature.name in spec.switched_on for spec in specs)

@@ -1,0 +1,131 @@
+"""What imports what, what an import costs, and that generating needs neither torch nor triton."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import attngen
+from attngen import store
+
+ROOT = Path(__file__).parents[2]
+GEN = ROOT / "gen"
+
+# Each module, and the modules of gen/ that it may import; the arrows point one way.
+ARROWS = {
+    "errors": set(),
+    "spec": {"errors"},
+    "config": {"spec"},
+    "variant": {"config", "errors", "spec"},
+    "catalog": {"config", "spec", "variant"},
+    "context": {"config", "spec", "variant"},
+    "render": {"context", "variant"},
+    "store": {"errors", "render", "variant"},
+    "interpret": {"errors"},
+    "runtime": {"config", "errors", "interpret", "spec", "store", "variant"},
+    "compile": {"config", "context", "errors", "interpret", "render", "variant"},
+    "cases": {"spec", "variant"},
+    "verify": {"cases", "reference", "runtime", "store", "variant"},
+    "bench": {"runtime", "spec", "store", "variant"},
+    "doctor": {"store"},
+}
+BLOCK = (
+    "import sys\n"
+    "class Block:\n"
+    "    def find_spec(self, name, path=None, target=None):\n"
+    "        if name.split('.')[0] in ('torch', 'triton', 'numpy'):\n"
+    "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+    "sys.meta_path.insert(0, Block())\n"
+)
+
+
+def _imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "attngen":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("attngen."):
+            found.add(str(node.module).split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("attngen.")}
+    return found
+
+
+@pytest.mark.parametrize("module", sorted(path.stem for path in GEN.glob("*.py")))
+def test_arrows_point_one_way(module: str) -> None:
+    if module in ("__init__", "cli"):
+        return
+    assert _imports(GEN / f"{module}.py") <= ARROWS[module]
+
+
+def test_the_reference_and_generated_kernels_import_nothing_of_gen() -> None:
+    for path in (ROOT / "reference").glob("*.py"):
+        assert _imports(path) <= {"reference"}
+    for name in store.names(store.generated()):
+        assert not _imports(store.generated() / f"{name}.py")
+
+
+def test_files_stay_short() -> None:
+    for folder in ("gen", "reference", "templates", "tests"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".jinja"):
+                assert len(path.read_text().splitlines()) <= 300, path
+
+
+def _python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+
+def test_import_loads_neither_torch_nor_triton_nor_numpy() -> None:
+    code = "import sys, attngen; print({'torch', 'triton', 'numpy'} & set(sys.modules))"
+    assert _python(code).stdout == "set()\n"
+
+
+def test_import_is_quick() -> None:
+    code = "import time; t = time.perf_counter(); import attngen; print(time.perf_counter() - t)"
+    assert min(float(_python(code).stdout) for _ in range(3)) < 0.1
+
+
+def test_public_names_resolve() -> None:
+    for name in attngen.__all__:
+        assert getattr(attngen, name) is not None
+    assert set(attngen.__all__) <= set(dir(attngen))
+    with pytest.raises(AttributeError, match="no attribute 'flash'"):
+        attngen.flash  # noqa: B018
+
+
+def test_build_and_check_without_torch_triton_and_numpy(tmp_path: Path) -> None:
+    build = f"['build', '--head-dim', '128', '--dtype', 'bf16', '--out', {str(tmp_path)!r}]"
+    for words in (build, "['check']", "['--help']", "['doctor']", f"['check', {str(tmp_path)!r}]"):
+        result = _python(BLOCK + f"from attngen.cli import main; main({words})")
+        assert result.returncode == 0, result.stderr
+    assert len(store.names(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("package", ["torch", "triton"])
+@pytest.mark.parametrize("command", ["verify", "compile"])
+def test_a_missing_package_is_one_line(package: str, command: str) -> None:
+    block = BLOCK.replace("('torch', 'triton', 'numpy')", f"({package!r},)")
+    name = "attention_fwd_d128_bf16_m128_n32_w8_s4"
+    flag = ", '--interpret'" if command == "verify" else ", '--target', 'sm_90'"
+    result = _python(block + f"from attngen.cli import main; main([{command!r}, {name!r}{flag}])")
+    assert result.returncode == 1
+    assert f"{package} is not installed" in result.stderr and "pip install" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def _seconds(words: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "attngen.cli", *words], check=True, capture_output=True)
+    return time.perf_counter() - start
+
+
+def test_building_is_quick(tmp_path: Path) -> None:
+    one = ["build", "attention_fwd_d128_bf16_m128_n64_w8_s2", "--out"]
+    assert min(_seconds([*one, str(tmp_path / str(i))]) for i in range(5)) < 0.5
+    assert min(_seconds(["build", "--out", str(tmp_path / f"all{i}")]) for i in range(3)) < 3.0

@@ -1,0 +1,120 @@
+"""Rendered text: formatted, standalone, free of what the template decided, the same everywhere."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from test_names import SPECS
+
+from attngen import store
+from attngen.catalog import catalog
+from attngen.config import default_config
+from attngen.render import render
+from attngen.spec import AttentionFwd
+from attngen.variant import Variant, parse
+
+CAUSAL = "attention_fwd_d128_bf16_causal_m128_n64_w8_s2"
+
+
+def _variant(spec: AttentionFwd) -> Variant:
+    return Variant(spec, default_config(spec))
+
+
+@given(SPECS)
+@settings(max_examples=25, deadline=None)
+def test_every_spec_renders_to_a_module_that_imports_torch_and_triton_alone(
+    spec: AttentionFwd,
+) -> None:
+    tree = ast.parse(render(_variant(spec)))
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported == {"math", "torch", "triton"}
+
+
+@given(SPECS)
+@settings(
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_every_spec_renders_formatted(tmp_path: Path, spec: AttentionFwd) -> None:
+    variant = _variant(spec)
+    path = tmp_path / f"{variant.name}.py"
+    path.write_text(render(variant))
+    root = Path(__file__).parents[2] / "pyproject.toml"
+    for check in (["format", "--check", "--diff"], ["check"]):
+        command = [sys.executable, "-m", "ruff", *check, "--no-cache", "--config", root, path]
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout
+    path.unlink()
+
+
+def test_full_blocks_carry_no_mask_arithmetic() -> None:
+    text = render(parse(CAUSAL))
+    full = text.split("# Blocks that every row of the tile sees whole.")[1].split("# Blocks that")[
+        0
+    ]
+    for word in ("visible", "where", "mask", "seen", "<="):
+        assert word not in full
+    assert "visible" in text
+
+
+def test_what_the_template_decides_is_gone_from_the_text() -> None:
+    text = render(parse("attention_fwd_d128_bf16_m128_n64_w8_s2"))
+    for word in ("causal", "window", "softcap", "alibi", "bias", "sinks", "{%", "{{", "CAUSAL"):
+        assert word not in text
+
+
+def test_two_tiles_differ_in_the_constants_alone() -> None:
+    diff = store.difference(parse(CAUSAL), parse(CAUSAL.replace("n64", "n32")))
+    changed = [
+        line for line in diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")
+    ]
+    assert changed == [
+        "-One program computes 128 query rows of one head, 64 keys at a",
+        "+One program computes 128 query rows of one head, 32 keys at a",
+        "-BLOCK_N = tl.constexpr(64)",
+        "+BLOCK_N = tl.constexpr(32)",
+    ]
+
+
+@pytest.mark.parametrize("feature", ["causal", *(f.name for f in AttentionFwd.features[1:])])
+def test_what_a_feature_costs_in_a_kernel(feature: str) -> None:
+    """The snapshots are read by people; `python tests/gen/write_diffs.py` writes them anew."""
+    from write_diffs import FOLDER, feature_diff
+
+    assert (FOLDER / f"{feature}.diff").read_text() == feature_diff(feature)
+
+
+def test_the_same_bytes_whatever_the_process(tmp_path: Path) -> None:
+    """Hash seed, working directory, locale, home and the order of the options change nothing."""
+    options = ["--head-dim", "64", "--head-dim", "128", "--dtype", "fp16", "--dtype", "bf16"]
+    swapped = ["--dtype", "bf16", "--dtype", "fp16", "--head-dim", "128", "--head-dim", "64"]
+    seen = []
+    for seed, words in enumerate((options, swapped, options, swapped)):
+        out = tmp_path / str(seed)
+        env = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": str(seed), "LANG": "C"}
+        command = [sys.executable, "-m", "attngen.cli", "build", "--out", str(out), *words]
+        place = tmp_path / f"cwd{seed}"
+        place.mkdir()
+        subprocess.run(command, env=env, cwd=place, check=True, capture_output=True)
+        seen.append({path.name: path.read_bytes() for path in out.iterdir()})
+    assert len(seen[0]) == 8
+    assert all(files == seen[0] for files in seen)
+
+
+def test_what_is_committed_is_what_the_templates_render() -> None:
+    assert list(store.compare(store.generated(), catalog().values())) == []

@@ -1,0 +1,193 @@
+"""Wrong calls: each has to be refused by name, before anything is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+from probes import PROBES, SMALL, drawn, launched
+
+from attngen.variant import Variant
+
+Call = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class WrongCall:
+    """A call with one argument changed, and how it has to be refused.
+
+    Attributes:
+        name: what is wrong.
+        error: the class of the error.
+        words: how its message begins: the argument's name and what it got.
+        spoil: changes the arguments of a right call.
+    """
+
+    name: str
+    error: type[Exception]
+    words: str
+    spoil: Callable[[Call], Call]
+
+    def __call__(self, module: ModuleType, variant: Variant) -> set[str]:
+        (q, k, v), options = drawn(variant, SMALL)
+        arguments = self.spoil({"q": q, "k": k, "v": v, **options})
+        try:
+            launched(module, variant, lambda: module.attention_fwd(**arguments))
+        except (TypeError, ValueError) as error:
+            fine = type(error) is self.error and str(error).startswith(self.words)
+            return set() if fine else {"refusal"}
+        except (RuntimeError, ZeroDivisionError):
+            return {"refusal"}
+        return {"refusal"}
+
+
+def _with(**changes: Callable[[Call], Any]) -> Callable[[Call], Call]:
+    return lambda call: call | {name: change(call) for name, change in changes.items()}
+
+
+def _not_interpreted(module: ModuleType, variant: Variant) -> set[str]:
+    """A launcher whose kernel was compiled for a GPU refuses tensors of a CPU."""
+    call = WrongCall("", TypeError, "q: got device cpu, allowed is a GPU", lambda call: call)
+    interpreted = module._INTERPRETED
+    module._INTERPRETED = False  # type: ignore[attr-defined]
+    try:
+        return call(module, variant)
+    finally:
+        module._INTERPRETED = interpreted  # type: ignore[attr-defined]
+
+
+WRONG_CALLS = (
+    WrongCall(
+        "5 query heads for 2 KV heads",
+        ValueError,
+        "heads_q: got 5",
+        _with(q=lambda call: call["q"][:, :, :1].expand(-1, -1, 5, -1)),
+    ),
+    WrongCall(
+        "no KV heads",
+        ValueError,
+        "heads_q: got 4",
+        _with(k=lambda call: call["k"][:, :, :0], v=lambda call: call["v"][:, :, :0]),
+    ),
+    WrongCall(
+        "k of another dtype",
+        TypeError,
+        "k: got torch.bfloat16",
+        _with(k=lambda call: call["k"].bfloat16()),
+    ),
+    WrongCall(
+        "k on another device",
+        TypeError,
+        "k: got device meta",
+        _with(k=lambda call: call["k"].to("meta")),
+    ),
+    WrongCall(
+        "k of another head dim",
+        ValueError,
+        "k: got shape (2, 19, 2, 8)",
+        _with(k=lambda call: call["k"][..., :8]),
+    ),
+    WrongCall(
+        "k of another batch",
+        ValueError,
+        "k: got shape (1, 19, 2, 16)",
+        _with(k=lambda call: call["k"][:1]),
+    ),
+    WrongCall(
+        "v of another length",
+        ValueError,
+        "v: got shape (2, 18, 2, 16)",
+        _with(v=lambda call: call["v"][:, :18]),
+    ),
+    WrongCall(
+        "every second column of q",
+        ValueError,
+        "q: got last-dimension stride 2",
+        _with(q=lambda call: call["q"].repeat_interleave(2, 3)[..., ::2]),
+    ),
+    WrongCall(
+        "out of another length",
+        ValueError,
+        "out: got shape (2, 16, 4, 16)",
+        _with(out=lambda call: call["q"][:, :16].clone()),
+    ),
+    WrongCall(
+        "out with a strided last dimension",
+        ValueError,
+        "out: got last-dimension stride 2",
+        _with(out=lambda call: call["q"].repeat_interleave(2, 3)[..., ::2]),
+    ),
+    WrongCall(
+        "a scale of NaN", ValueError, "sm_scale: got nan", _with(sm_scale=lambda _: torch.nan)
+    ),
+    WrongCall(
+        "2**28 queries",
+        ValueError,
+        "seqlen: got 268435456",
+        _with(q=lambda call: call["q"][:, :1].expand(-1, 2**28, -1, -1)),
+    ),
+    WrongCall(
+        "an offset of 1.5",
+        TypeError,
+        "causal_offset: got 1.5",
+        _with(causal_offset=lambda _: 1.5),
+    ),
+    WrongCall(
+        "offsets in float32",
+        TypeError,
+        "causal_offset: got torch.float32",
+        _with(causal_offset=lambda _: torch.zeros(2)),
+    ),
+    WrongCall(
+        "offsets for another batch",
+        ValueError,
+        "causal_offset: got shape (3,)",
+        _with(causal_offset=lambda _: torch.zeros(3, dtype=torch.int32)),
+    ),
+    WrongCall(
+        "a window of -2",
+        ValueError,
+        "window_size: got (-2, 0)",
+        _with(window_size=lambda _: (-2, 0)),
+    ),
+    WrongCall("a softcap of 0", ValueError, "softcap: got 0.0", _with(softcap=lambda _: 0.0)),
+    WrongCall(
+        "a softcap of NaN", ValueError, "softcap: got nan", _with(softcap=lambda _: torch.nan)
+    ),
+    WrongCall(
+        "slopes in float16",
+        TypeError,
+        "alibi_slopes: got torch.float16",
+        _with(alibi_slopes=lambda call: call["alibi_slopes"].half()),
+    ),
+    WrongCall(
+        "sinks for other heads",
+        ValueError,
+        "sinks: got shape (3,)",
+        _with(sinks=lambda call: call["sinks"][:3]),
+    ),
+    WrongCall(
+        "a mask of integers",
+        TypeError,
+        "mask: got torch.int8",
+        _with(mask=lambda call: call["mask"].to(torch.int8)),
+    ),
+    WrongCall(
+        "a bias in float64",
+        TypeError,
+        "bias: got torch.float64",
+        _with(bias=lambda call: call["bias"].double()),
+    ),
+    WrongCall(
+        "a bias on another device",
+        TypeError,
+        "bias: got device meta",
+        _with(bias=lambda call: call["bias"].to("meta")),
+    ),
+)
+
+PROBES |= {f"wrong call: {call.name}": call for call in WRONG_CALLS}
+PROBES["wrong call: CPU tensors, not interpreted"] = _not_interpreted

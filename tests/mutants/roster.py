@@ -1,0 +1,101 @@
+"""Every mutant, and how one is run."""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import address_mutants
+import launcher_mutants
+import mask_mutants
+import numpy as np
+import precision_mutants
+import refusals  # noqa: F401  (enters the wrong calls in PROBES)
+import score_mutants
+import softmax_mutants
+import target_mutants
+import torch
+import window_mutants
+from isolated_probes import ISOLATED
+from mutant import Mutant, clean_text
+from probes import look_up
+from triton.runtime.errors import InterpreterError
+
+from attngen import interpret
+from attngen.compile import load_text
+from attngen.variant import parse
+
+BY_PART: dict[str, tuple[Mutant, ...]] = {
+    "The recurrence": softmax_mutants.RECURRENCE,
+    "Units": softmax_mutants.UNITS,
+    "Precision": precision_mutants.PRECISION,
+    "The sink": softmax_mutants.SINK,
+    "Ends of the keys": mask_mutants.ENDS,
+    "The diagonal": mask_mutants.DIAGONAL,
+    "Windows": window_mutants.WINDOWS,
+    "Softcap, ALiBi, bias, mask": score_mutants.SCORES,
+    "Heads and tiles": address_mutants.HEADS,
+    "Strides": address_mutants.STRIDES,
+    "Padding columns and stores": address_mutants.COLUMNS,
+    "Offsets of more than 32 bits": address_mutants.WIDTH,
+    "The launcher": launcher_mutants.CALLS,
+    "Arguments": launcher_mutants.CHECKS,
+    "What only compiling shows": target_mutants.COMPILED,
+}
+MUTANTS = {mutant.name: mutant for part in BY_PART.values() for mutant in part}
+assert len(MUTANTS) == sum(map(len, BY_PART.values())), "two mutants have the same name"
+
+COMPILED_PROBE = "compiled for sm_80"
+
+
+def clean_pairs() -> list[tuple[str, str]]:
+    """The pairs of kernel and probe that the mutants use; the kernel itself passes them all."""
+    return sorted({(mutant.kernel, mutant.probe) for mutant in MUTANTS.values()})
+
+
+def is_plain(probe: str) -> bool:
+    """Does a probe run in the interpreter, in the process of the tests?"""
+    return probe not in ISOLATED and probe != COMPILED_PROBE
+
+
+def failed(kernel: str, text: str, probe: str) -> set[str]:
+    """The checks that a kernel's text fails on a probe, in the interpreter."""
+    interpret.repair()
+    with tempfile.TemporaryDirectory() as folder:
+        module = load_text(kernel, text, folder)
+        with _quietly(nan_filled=is_plain(probe)):
+            try:
+                return look_up(probe)(module, parse(kernel))
+            except InterpreterError:
+                return {"does not run"}
+
+
+@contextmanager
+def _quietly(nan_filled: bool) -> Iterator[None]:
+    """What a wrong kernel does to numbers is no news; what it never writes is NaN.
+
+    The isolated probes have buffers of gigabytes, which have to stay untouched.
+    """
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(nan_filled or before)
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.use_deterministic_algorithms(before)
+
+
+def texts(probes: tuple[str, ...]) -> dict[str, tuple[str, str, str]]:
+    """Kernel, text and probe of every mutant, and every clean kernel, that meets these probes."""
+    chosen = {
+        mutant.name: (mutant.kernel, mutant.text(), mutant.probe)
+        for mutant in MUTANTS.values()
+        if mutant.probe in probes
+    }
+    for kernel, probe in clean_pairs():
+        if probe in probes:
+            chosen[f"{kernel}: {probe}"] = (kernel, clean_text(kernel), probe)
+    return chosen
