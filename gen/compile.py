@@ -87,9 +87,12 @@ def reports(
     variants: Iterable[Variant], targets: Iterable[Target]
 ) -> Iterator[Resources | Refusal]:
     """Compile every variant for every target, in as many processes as there are cores."""
+    # Where one of these is missing, say so before any process starts: a kernel imports both.
+    import torch  # noqa: F401
+    import triton  # noqa: F401
+
     if interpreting():
         raise CannotCompile("TRITON_INTERPRET is set: Triton compiles nothing; unset it")
-    import triton  # noqa: F401  (where it is missing, say so before any process starts)
 
     targets = list(targets)
     pairs = [(variant, target) for variant in variants for target in targets]

@@ -30,7 +30,7 @@ def lines() -> Iterator[str]:
 
 
 def _version(package: str) -> str | None:
-    if find_spec(package) is None:
+    if not _is_there(package):
         return None
     try:
         return metadata.version(package)
@@ -38,8 +38,15 @@ def _version(package: str) -> str | None:
         return "of unknown version"
 
 
+def _is_there(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:
+        return False
+
+
 def _gpu() -> str:
-    if find_spec("torch") is None:
+    if not _is_there("torch"):
         return "GPU: unknown without torch"
     import torch
 
