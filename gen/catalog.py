@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attngen.config import default_config
+from attngen.config import BACKENDS, default_config, why_no_tile
 from attngen.spec import DTYPES, AttentionFwd
 from attngen.variant import Variant
 
@@ -23,6 +23,11 @@ def specs() -> Iterator[AttentionFwd]:
 
 
 def catalog() -> dict[str, Variant]:
-    """The committed variants by name, in the order of `specs`."""
-    variants = (Variant(spec, default_config(spec)) for spec in specs())
+    """The committed variants by name, family by family, in the order of `specs`."""
+    variants = [
+        Variant(spec, default_config(spec, backend))
+        for backend in BACKENDS
+        for spec in specs()
+        if why_no_tile(spec, backend) is None
+    ]
     return {variant.name: variant for variant in variants}

@@ -14,11 +14,11 @@ import click
 
 from attngen import store
 from attngen.catalog import catalog
-from attngen.config import TARGETS, TileConfig, default_config
+from attngen.config import TARGETS, TileConfig, default_config, why_no_tile
 from attngen.errors import CannotCompile, InvalidSpec, NoGPU, NotGenerated
 from attngen.render import render
 from attngen.spec import DTYPES, OPS, AttentionFwd
-from attngen.variant import Variant, parse
+from attngen.variant import Variant, parse, spec_name
 
 Command = Callable[..., Any]
 
@@ -71,8 +71,11 @@ def _spec_options(command: Command) -> Command:
     return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
 
-def _chosen(options: dict[str, Any]) -> list[Variant] | None:
-    """The variants that names and options ask for; None where they ask for none."""
+def _chosen(options: dict[str, Any], target: str | None = None) -> list[Variant] | None:
+    """The variants that names and options ask for; None where they ask for none.
+
+    For the target sm_90 tiles are those of the Hopper family where that can do the spec.
+    """
     names = options.pop("names")
     tile = {
         name: value
@@ -81,12 +84,15 @@ def _chosen(options: dict[str, Any]) -> list[Variant] | None:
     }
     head_dims, dtypes = options.pop("head_dim"), options.pop("dtype")
     if not head_dims and not dtypes:
+        if target:
+            raise click.UsageError("--target goes with --head-dim and --dtype: it chooses a tile")
         return [parse(name) for name in names] or None
     if not head_dims or not dtypes:
         missing = "--head-dim" if dtypes else "--dtype"
         raise click.UsageError(f"{missing} is missing: a spec needs --head-dim and --dtype")
     specs = _specs(head_dims, dtypes, options)
-    return [parse(n) for n in names] + [Variant(spec, _config(spec, tile)) for spec in specs]
+    variants = [Variant(spec, _config(spec, tile, target)) for spec in specs]
+    return [parse(name) for name in names] + variants
 
 
 def _specs(head_dims: Any, dtypes: Any, options: dict[str, Any]) -> Iterator[AttentionFwd]:
@@ -99,8 +105,14 @@ def _specs(head_dims: Any, dtypes: Any, options: dict[str, Any]) -> Iterator[Att
         )
 
 
-def _config(spec: AttentionFwd, tile: dict[str, int]) -> TileConfig:
-    default = default_config(spec)
+def _config(spec: AttentionFwd, tile: dict[str, int], target: str | None) -> TileConfig:
+    backend = "sm90" if target == "sm_90" else "triton"
+    if reason := why_no_tile(spec, backend):
+        click.echo(f"portable kernel for {spec_name(spec)}: {reason}", err=True)
+        backend = "triton"
+    elif backend == "sm90":
+        click.echo(f"Hopper kernel (sm90) for {spec_name(spec)}", err=True)
+    default = default_config(spec, backend)
     return TileConfig(**{**vars(default), **tile})
 
 
@@ -120,10 +132,15 @@ _OUT = click.option(
 @main.command()
 @_spec_options
 @_OUT
-def build(out: Path | None, **options: Any) -> None:
+@click.option(
+    "--target",
+    type=click.Choice(list(TARGETS)),
+    help="sm_90: the Hopper kernel where there is one.",
+)
+def build(out: Path | None, target: str | None, **options: Any) -> None:
     """Render kernels into a folder: those named, those the options ask for, or the catalog."""
     folder = _folder(out)
-    variants = _chosen(options) or list(catalog().values())
+    variants = _chosen(options, target) or list(catalog().values())
     try:
         for variant in variants:
             written = store.write(variant, folder)
@@ -190,8 +207,11 @@ def compile(target: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Compile for named GPUs, without one: registers, spills and shared memory."""
     from attngen import compile as compiler
 
-    variants = _chosen(options) or list(catalog().values())
-    reports = compiler.reports(variants, [TARGETS[name] for name in target or TARGETS])
+    chosen = _chosen(options)
+    variants = chosen or list(catalog().values())
+    targets = [TARGETS[name] for name in target or TARGETS]
+    # Nobody asked for Hopper kernels on other GPUs where nobody named a kernel and a target.
+    reports = compiler.reports(variants, targets, skip=chosen is None or not target)
     sys.exit(_print_all(reports, as_json))
 
 

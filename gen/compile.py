@@ -15,7 +15,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from attngen.config import Target
+from attngen.config import Target, wrong_target
 from attngen.context import context
 from attngen.errors import CannotCompile
 from attngen.interpret import interpreting
@@ -67,7 +67,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A kernel that a target's compiler refused, in the compiler's words."""
+    """A kernel that is not for a target, or that its compiler refused, in the compiler's words."""
 
     variant: str
     target: str
@@ -80,13 +80,17 @@ class Refusal:
 
     def __str__(self) -> str:
         """One line."""
-        return f"FAIL {self.variant:<50} {self.target:<7} {self.reason}"
+        verdict = "FAIL" if self.failed else "skip"
+        return f"{verdict} {self.variant:<50} {self.target:<7} {self.reason}"
 
 
 def reports(
-    variants: Iterable[Variant], targets: Iterable[Target]
+    variants: Iterable[Variant], targets: Iterable[Target], *, skip: bool = False
 ) -> Iterator[Resources | Refusal]:
-    """Compile every variant for every target, in as many processes as there are cores."""
+    """Compile every variant for every target, in as many processes as there are cores.
+
+    With `skip` a kernel that is not for a target is passed over, in words; else it is a failure.
+    """
     # Where one of these is missing, say so before any process starts: a kernel imports both.
     import torch  # noqa: F401
     import triton  # noqa: F401
@@ -96,6 +100,10 @@ def reports(
 
     targets = list(targets)
     pairs = [(variant, target) for variant in variants for target in targets]
+    for variant, target in pairs:
+        if reason := wrong_target(variant.config, target):
+            yield Refusal(variant.name, target.name, reason, failed=not skip)
+    pairs = [pair for pair in pairs if wrong_target(pair[0].config, pair[1]) is None]
     with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_silence) as pool:
         yield from pool.map(_report, pairs)
 
@@ -133,48 +141,86 @@ def compile_variant(variant: Variant, target: Target, text: str | None = None) -
     Raises:
         CannotCompile: where the compiler refuses; the message is the compiler's.
     """
-    kernel = compile_kernel(variant, target, text)
+    kernels = [
+        compile_kernel(variant, target, text, constants)
+        for constants in context(variant)["specialisations"]
+    ]
     serialised = False
     if target.backend == "hip":
-        assembly = kernel.asm["amdgcn"]
-        registers, spills = (_amd_count(assembly, f".vgpr_{key}count") for key in ("", "spill_"))
+        counts = [
+            [_amd_count(kernel.asm["amdgcn"], f".vgpr_{key}count") for key in ("", "spill_")]
+            for kernel in kernels
+        ]
+        registers, spills = map(max, zip(*counts, strict=True))
     else:
-        registers, spills, serialised = _ptxas_report(kernel.asm["ptx"])
-    shared = kernel.metadata.shared
+        told = [_ptxas_report(kernel.asm["ptx"]) for kernel in kernels]
+        registers, spills, serialised = map(max, zip(*told, strict=True))
+    shared = max(kernel.metadata.shared for kernel in kernels)
     return Resources(
         variant.name, target.name, registers, spills, shared, target.shared_memory, serialised
     )
 
 
-def compile_kernel(variant: Variant, target: Target, text: str | None = None) -> Any:
-    """Triton's compiled kernel of a variant for a target; `.asm` holds what each pass made."""
+def compile_kernel(
+    variant: Variant,
+    target: Target,
+    text: str | None = None,
+    constants: dict[str, Any] | None = None,
+) -> Any:
+    """Triton's compiled kernel of a variant for a target; `.asm` holds what each pass made.
+
+    `constants` are the compile-time arguments, those of the usual call where they are not given.
+    """
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.compiler import ASTSource
 
     names = context(variant)
+    if constants is None:
+        constants = names["specialisations"][0]
+    if reason := wrong_target(variant.config, target):
+        raise CannotCompile(reason)
     with tempfile.TemporaryDirectory() as folder:
         module = load_text(variant.name, text or render(variant), folder)
         function = getattr(module, variant.name)
-        signature = dict(names["kernel_signature"])
+        signature = {name: _type(name, names) for name in function.arg_names}
         parameters = list(signature)
-        absent = {name: None for name, type_ in signature.items() if type_ == "constexpr"}
+        fixed = {(parameters.index(name),): value for name, value in constants.items()}
         aligned = {
             (parameters.index(name),): [["tt.divisibility", 16]]
             for name, type_ in signature.items()
             if type_.startswith("*") or name.startswith("stride_")
         }
-        source = ASTSource(function, signature, absent, aligned)
-        options = {
+        options: dict[str, Any] = {
             "num_warps": variant.config.num_warps,
-            "num_stages": variant.config.num_stages,
             "enable_fp_fusion": True,
         }
+        if variant.config.backend == "sm90":
+            from triton.experimental.gluon._runtime import GluonASTSource as Source
+
+            options["maxnreg"] = names["registers"]
+        else:
+            from triton.compiler import ASTSource as Source
+
+            options["num_stages"] = variant.config.num_stages
+        source = Source(function, signature, fixed, aligned)
         gpu = GPUTarget(target.backend, target.arch, target.warp_size)
         try:
             return triton.compile(source, target=gpu, options=options)
         except Exception as error:
             raise CannotCompile(str(error).strip()) from error
+
+
+def _type(parameter: str, names: dict[str, Any]) -> str:
+    """Triton's type of a kernel's parameter; a descriptor's has a layout, which Triton spells."""
+    type_: str = names["kernel_signature"].get(parameter, "constexpr")
+    if not type_.startswith("tensordesc"):
+        return type_
+    from triton.experimental.gluon import language as gl
+
+    box = [int(n) for n in type_[type_.index("[") + 1 : type_.index("]")].split(",")]
+    element = gl.bfloat16 if "bf16" in type_ else gl.float16
+    layout = gl.NVMMASharedLayout.get_default_for(box, element)
+    return f"{type_[:-1]},{layout!r}>"
 
 
 def _ptxas_report(ptx: str) -> tuple[int, int, bool]:

@@ -12,6 +12,8 @@ import jinja2.ext
 from attngen import context
 from attngen.variant import Variant
 
+FAMILIES = {"triton": "triton", "sm90": "gluon"}
+"""The folder of templates of each backend."""
 TEMPLATES = Path(__file__).resolve().parent.parent / "templates"
 
 
@@ -46,5 +48,6 @@ def _templates() -> str:
 
 def render(variant: Variant) -> str:
     """The text of the module that a variant names."""
-    template = _environment().get_template(f"{variant.config.backend}/{variant.spec.op}.py.jinja")
+    family = FAMILIES[variant.config.backend]
+    template = _environment().get_template(f"{family}/{variant.spec.op}.py.jinja")
     return template.render(context.context(variant))

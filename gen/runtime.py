@@ -129,6 +129,8 @@ def attention(
         bias is not None,
         mask is not None,
         sinks is not None,
+        hopper=_takes_bulk_copies((q, k, v) if out is None else (q, k, v, out))
+        and not isinstance(causal_offset, torch.Tensor),
     )
     o, lse = kernel.attention_fwd(q, k, v, **options)
     return (o, lse) if return_lse else o
@@ -150,7 +152,12 @@ def _check_softcap(softcap: float | None) -> None:
 
 @lru_cache(maxsize=1024)
 def _kernel(
-    head_dim: int, head_dim_v: int, dtype: torch.dtype, causal: bool, *features: bool
+    head_dim: int,
+    head_dim_v: int,
+    dtype: torch.dtype,
+    causal: bool,
+    *features: bool,
+    hopper: bool = False,
 ) -> ModuleType:
     """The module of the built kernel for a spec, its preferred tile first."""
     if dtype not in _DTYPES:
@@ -169,21 +176,30 @@ def _kernel(
         mask=mask,
         sinks=sinks,
     )
-    return find(spec)
+    return find(spec, hopper=hopper)
 
 
-def find(spec: AttentionFwd) -> ModuleType:
+def find(spec: AttentionFwd, *, hopper: bool = False) -> ModuleType:
     """The built kernel for a spec: its default tile where that is built, else any other.
+
+    Args:
+        spec: what is to be computed.
+        hopper: may it be an sm90 kernel? One of them then comes before the portable ones.
 
     Raises:
         NotGenerated: where no tile of the spec is built.
     """
-    preferred = Variant(spec, default_config(spec)).name
+    backends = ("sm90", "triton") if hopper else ("triton",)
     for folder in store.search_path():
-        built = [name for name in store.names(folder) if parse(name).spec == spec]
-        if built:
-            name = preferred if preferred in built else built[0]
-            return _load_file(name, folder / f"{name}.py")
+        variants = [
+            variant for name in store.names(folder) if (variant := parse(name)).spec == spec
+        ]
+        for backend in backends:
+            built = [variant for variant in variants if variant.config.backend == backend]
+            if built:
+                preferred = Variant(spec, default_config(spec, backend))
+                name = (preferred if preferred in built else built[0]).name
+                return _load_file(name, folder / f"{name}.py")
     raise NotGenerated(
         f"{spec_name(spec)} is not built for any tile; build it with: "
         + _build_command("--op", spec.op, *spec.options)
@@ -200,6 +216,46 @@ def _build_command(*words: str) -> str:
             str(listed[0]) if listed else f"DIR (and list DIR in {store.PATH_VARIABLE})",
         ]
     return " ".join(command)
+
+
+def cannot_run(variant: Variant, device: str) -> str | None:
+    """Why a kernel cannot run on a device, in words; None where it can.
+
+    Args:
+        variant: the kernel.
+        device: "cuda", or "cpu" under Triton's interpreter.
+    """
+    if variant.config.backend != "sm90":
+        return None
+    if device == "cpu":
+        return "Gluon, which sm90 kernels are written in, does not run in Triton's interpreter"
+    if not _is_hopper(torch.device(device)):
+        return f"sm90 kernels need compute capability 9.0; this is {torch.cuda.get_device_name()}"
+    return None
+
+
+@cache
+def _is_hopper(device: torch.device) -> bool:
+    return torch.cuda.get_device_capability(device) == (9, 0)
+
+
+def _takes_bulk_copies(tensors: Iterable[torch.Tensor]) -> bool:
+    """May these be arguments of an sm90 kernel?
+
+    They are on one Hopper GPU, have no dimension of size 0, and the engine that copies their tiles
+    takes their addresses and strides, which are multiples of 16 bytes.
+    """
+    return not interpret.interpreting() and all(
+        tensor.is_cuda
+        and _is_hopper(tensor.device)
+        and tensor.numel() > 0
+        and tensor.data_ptr() % 16 == 0
+        and all(
+            size == 1 or stride * tensor.element_size() % 16 == 0
+            for size, stride in zip(tensor.shape[:3], tensor.stride()[:3], strict=True)
+        )
+        for tensor in tensors
+    )
 
 
 @cache

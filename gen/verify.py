@@ -62,6 +62,28 @@ class Report:
         return f'"{case}": {getattr(verdict, output)}'
 
 
+@dataclass(frozen=True)
+class Skipped:
+    """A kernel that cannot run here, and why.
+
+    Attributes:
+        name: the kernel.
+        reason: in words.
+    """
+
+    name: str
+    reason: str
+    failed: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report for a program to read."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """One line."""
+        return f"skip {self.name}: {self.reason}"
+
+
 def _ratio(verdicts: dict[str, Verdict], name: str) -> str:
     ratios = [r for verdict in verdicts.values() if (r := getattr(verdict, name)) is not None]
     return f"{max(ratios):.2f}" if ratios else "none"
@@ -69,7 +91,7 @@ def _ratio(verdicts: dict[str, Verdict], name: str) -> str:
 
 def reports(
     variants: Iterable[Variant] | None, folder: Path | None, device: str
-) -> Iterator[Report]:
+) -> Iterator[Report | Skipped]:
     """Hold built kernels to the reference.
 
     Args:
@@ -85,7 +107,8 @@ def reports(
         variants = [parse(name) for place in folders for name in store.names(place)]
     for variant in variants:
         module = runtime.load(variant.name, folders)
-        yield verify(module, variant, device)
+        reason = runtime.cannot_run(variant, device)
+        yield Skipped(variant.name, reason) if reason else verify(module, variant, device)
 
 
 def verify(
