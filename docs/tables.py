@@ -13,7 +13,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs/performance/nvidia-h200"
-PAGES = [ROOT / "README.md"]
+PAGES = [ROOT / "README.md", ROOT / "docs/compile-matrix.md"]
 
 
 def prefill() -> str:
@@ -23,7 +23,7 @@ def prefill() -> str:
         " | cuDNN | / FA2 | / Flex | / cuDNN |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for record in _records("prefill"):
+    for record in _records(RESULTS / "prefill.json"):
         peers, value = record["peers"], record["value"]
         order = [peers[name] for name in ("fa2", "flex", "cudnn")]
         lines.append(
@@ -36,12 +36,25 @@ def prefill() -> str:
     return "\n".join(lines)
 
 
-def _records(topic: str) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = json.loads((RESULTS / f"{topic}.json").read_text())["records"]
+def compiled() -> str:
+    """Registers and shared memory of every committed kernel on every target."""
+    reports: dict[str, dict[str, str]] = {}
+    for record in _records(ROOT / "docs/compile/triton-3.6.0.json"):
+        cell = f"{record['registers']}, {record['shared'] / 1024:.0f} KB"
+        reports.setdefault(record["variant"], {})[record["target"]] = cell
+    targets = list(next(iter(reports.values())))
+    lines = [f"| kernel | {' | '.join(targets)} |", "|---" * (len(targets) + 1) + "|"]
+    for variant, cells in sorted(reports.items()):
+        lines.append(f"| {variant} | {' | '.join(cells[target] for target in targets)} |")
+    return "\n".join(lines)
+
+
+def _records(path: Path) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = json.loads(path.read_text())["records"]
     return records
 
 
-TABLES = {"prefill": prefill}
+TABLES = {"prefill": prefill, "compiled": compiled}
 
 
 def with_tables(text: str) -> str:

@@ -1,9 +1,9 @@
 """Sentence embeddings by a real model whose attention is a generated kernel.
 
-MiniLM (6 layers, 12 heads, head dim 32) runs twice through transformers: with torch's attention,
-and with attngen's in its place. The embeddings have to agree and to rank the sentences alike.
+MiniLM (6 layers, 12 heads, head dim 32) runs through transformers with torch's attention, and with
+attngen's in its place. The embeddings have to agree and to rank the sentences alike.
 
-    pip install 'attngen[example]'
+    pip install -e '.[example]'
     python docs/examples/sentence_embeddings.py
 
 On a GPU where torch finds one; else on the CPU, in Triton's interpreter.

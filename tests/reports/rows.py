@@ -18,7 +18,7 @@ SECTIONS = {
 ROWS = tuple(row for section in SECTIONS.values() for row in section)
 
 # Tests of the generator and the command line that hold a row, by file under tests/.
-ELSEWHERE = {
+ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
     "B51": {
         "gen/test_package.py": (
             "test_import_loads_neither_torch_nor_triton_nor_numpy",
@@ -49,7 +49,7 @@ SOFTMAX = 7
 
 # What a row asks of features that do not exist yet: (issue, what). An issue is not done before
 # its rows are tested; whoever tests one takes it out here.
-OWED = {
+OWED: dict[str, list[tuple[int, str]]] = {
     "B02": [(SOFTMAX, "a row of the most negative float through the softmax kernel")],
     "B04": [(STATES, "merging empty states, pairs and lists, by kernels")],
     "B05": [(STATES, "the two states merged by the kernel")],

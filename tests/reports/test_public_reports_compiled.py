@@ -47,15 +47,16 @@ B23 = [
 B26 = [
     word(AttentionFwd(head_dim=d, dtype=dtype), SMALL, target)
     for d in (8, 16)
-    for dtype in ("fp16", "fp32")
-    for target in ("sm_80", "gfx942")
+    for dtype, target in (("fp16", "sm_80"), ("fp32", "sm_80"), ("fp16", "gfx942"))
 ]
 D256 = [AttentionFwd(head_dim=256, dtype=dtype, causal=True) for dtype in ("bf16", "fp32")]
 B47 = [
-    word(spec, config(spec, target), target)
-    for spec in D256
-    for target in ("sm_80", "sm_89", "sm_90")
-    for config in (lambda spec, target: default_config(spec), largest_offered)
+    *(
+        word(spec, default_config(spec), target)
+        for spec in D256
+        for target in ("sm_80", "sm_89", "sm_90")
+    ),
+    *(word(spec, largest_offered(spec, "sm_89"), "sm_89") for spec in D256),
 ]
 Rows = dict[str, dict[str, Any]]
 
