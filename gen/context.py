@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from attngen.config import padded
@@ -39,6 +40,8 @@ def context(variant: Variant) -> dict[str, Any]:
         "ranges": spec.causal or spec.window,
         "positions": _positions(spec),
         "score_tensors": _score_tensors(spec),
+        "full_blocks_need_keys": _full_blocks_need_keys(spec),
+        "full_block_start": "start_n" if _full_blocks_need_keys(spec) else "_",
         "expands": bool(_score_tensors(spec)) or spec.alibi,
         "empty_lse": "sink" if spec.sinks else "-inf",
         "heads_together": 8,
@@ -51,6 +54,11 @@ def context(variant: Variant) -> dict[str, Any]:
 
 def _natural_scores(spec: AttentionFwd) -> bool:
     return spec.softcap or spec.alibi or spec.bias
+
+
+def _full_blocks_need_keys(spec: AttentionFwd) -> bool:
+    """Must a block that no mask cuts still know which keys it holds?"""
+    return spec.alibi or spec.bias or spec.mask
 
 
 def _positions(spec: AttentionFwd) -> bool:
@@ -142,9 +150,10 @@ def _title(spec: AttentionFwd) -> str:
 
 def _summary(variant: Variant) -> list[str]:
     config = variant.config
-    return [
-        f"One program computes {config.block_m} query rows of one head, {config.block_n} keys at a",
-        "time, and keeps for each row the largest score so far (m), the sum of exp(s - m) (l) and",
-        "the same sum weighted by v (acc), rescaled when m grows: Milakov and Gimelshein, arXiv",
-        "1805.02867, section 3; Dao, arXiv 2307.08691, section 3.1. All sums are float32.",
-    ]
+    return textwrap.wrap(
+        f"One program computes {config.block_m} query rows of one head, {config.block_n} keys at a"
+        " time, and keeps for each row the largest score so far (m), the sum of exp(s - m) (l) and"
+        " the same sum weighted by v (acc), rescaled when m grows: Milakov and Gimelshein, arXiv"
+        " 1805.02867, section 3; Dao, arXiv 2307.08691, section 3.1. All sums are float32.",
+        width=99,
+    )
