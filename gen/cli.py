@@ -220,10 +220,14 @@ def compile(target: tuple[str, ...], as_json: bool, **options: Any) -> None:
 @_OUT
 @click.option(
     "--interpret",
-    type=click.Choice(["always", "auto"]),
-    is_flag=False,
     flag_value="always",
-    help="Use Triton's interpreter on the CPU; --interpret=auto only where there is no GPU.",
+    help="Run in Triton's interpreter on the CPU.",
+)
+@click.option(
+    "--interpret-without-gpu",
+    "interpret",
+    flag_value="auto",
+    help="Run on the GPU, or in the interpreter where there is none.",
 )
 @click.option("--json", "as_json", is_flag=True, help="For a program to read.")
 def verify(out: Path | None, interpret: str | None, as_json: bool, **options: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from attngen.config import padded
@@ -97,9 +98,10 @@ def _descriptor(dtype: str, rows: int, columns: int) -> str:
 
 
 def _summary() -> list[str]:
-    return [
-        "Each row keeps the largest score so far (m, in base 2), the sum of exp(s - m) (l) and the",
-        "same sum weighted by v (acc), rescaled when m grows: Milakov and Gimelshein, arXiv",
-        "1805.02867, section 3; for the schedule see Shah et al., arXiv 2407.08608, section 3. All",
-        "sums are float32. Scores times log2(e) have to fit in float32.",
-    ]
+    return textwrap.wrap(
+        "Each row keeps the largest score so far (m, in base 2), the sum of exp(s - m) (l) and the"
+        " same sum weighted by v (acc), rescaled when m grows: Milakov and Gimelshein, arXiv"
+        " 1805.02867, section 3; for the schedule see Shah et al., arXiv 2407.08608, section 3. All"
+        " sums are float32. Scores times log2(e) have to fit in float32.",
+        width=99,
+    )

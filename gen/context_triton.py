@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import Any
 
 from attngen.config import padded
@@ -33,6 +34,8 @@ def names(variant: Variant) -> dict[str, Any]:
         "bulk_copies": False,
         "v_columns": "HEAD_DIM_V",
         "score_tensors": _score_tensors(spec),
+        "full_blocks_need_keys": _full_blocks_need_keys(spec),
+        "full_block_start": "start_n" if _full_blocks_need_keys(spec) else "_",
         "expands": bool(_score_tensors(spec)) or spec.alibi,
         "heads_together": 8,
         "kernel_parameters": list(arguments),
@@ -45,6 +48,11 @@ def names(variant: Variant) -> dict[str, Any]:
 
 def _natural_scores(spec: AttentionFwd) -> bool:
     return spec.softcap or spec.alibi or spec.bias
+
+
+def _full_blocks_need_keys(spec: AttentionFwd) -> bool:
+    """Must a block that no mask cuts still know which keys it holds?"""
+    return spec.alibi or spec.bias or spec.mask
 
 
 def _positions(spec: AttentionFwd) -> bool:
@@ -125,9 +133,10 @@ def _triton_type(parameter: str, spec: AttentionFwd) -> str:
 
 def _summary(variant: Variant) -> list[str]:
     config = variant.config
-    return [
-        f"One program computes {config.block_m} query rows of one head, {config.block_n} keys at a",
-        "time, and keeps for each row the largest score so far (m), the sum of exp(s - m) (l) and",
-        "the same sum weighted by v (acc), rescaled when m grows: Milakov and Gimelshein, arXiv",
-        "1805.02867, section 3; Dao, arXiv 2307.08691, section 3.1. All sums are float32.",
-    ]
+    return textwrap.wrap(
+        f"One program computes {config.block_m} query rows of one head, {config.block_n} keys at a"
+        " time, and keeps for each row the largest score so far (m), the sum of exp(s - m) (l) and"
+        " the same sum weighted by v (acc), rescaled when m grows: Milakov and Gimelshein, arXiv"
+        " 1805.02867, section 3; Dao, arXiv 2307.08691, section 3.1. All sums are float32.",
+        width=99,
+    )

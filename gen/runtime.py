@@ -243,9 +243,12 @@ def _takes_bulk_copies(tensors: Iterable[torch.Tensor]) -> bool:
     """May these be arguments of an sm90 kernel?
 
     They are on one Hopper GPU, have no dimension of size 0, and the engine that copies their tiles
-    takes their addresses and strides, which are multiples of 16 bytes.
+    takes their addresses and strides, which are multiples of 16 bytes. While torch compiles a
+    graph they have no addresses yet.
     """
-    return not interpret.interpreting() and all(
+    if interpret.interpreting() or torch.compiler.is_compiling():
+        return False
+    return all(
         tensor.is_cuda
         and _is_hopper(tensor.device)
         and tensor.numel() > 0

@@ -4,10 +4,10 @@
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
-One program computes 64 query rows of one head, 32 keys at a
-time, and keeps for each row the largest score so far (m), the sum of exp(s - m) (l) and
-the same sum weighted by v (acc), rescaled when m grows: Milakov and Gimelshein, arXiv
-1805.02867, section 3; Dao, arXiv 2307.08691, section 3.1. All sums are float32.
+One program computes 64 query rows of one head, 32 keys at a time, and keeps for each row the
+largest score so far (m), the sum of exp(s - m) (l) and the same sum weighted by v (acc), rescaled
+when m grows: Milakov and Gimelshein, arXiv 1805.02867, section 3; Dao, arXiv 2307.08691, section
+3.1. All sums are float32.
 """
 
 import math

@@ -23,10 +23,10 @@ Barriers; each use of the buffer that they guard is a phase of them:
   k_ready, k_free         a block of K has arrived; every warpgroup's Q K^T with it is done
   v_ready, v_free         a block of V has arrived; every warpgroup's P V with it is done
 
-Each row keeps the largest score so far (m, in base 2), the sum of exp(s - m) (l) and the
-same sum weighted by v (acc), rescaled when m grows: Milakov and Gimelshein, arXiv
-1805.02867, section 3; for the schedule see Shah et al., arXiv 2407.08608, section 3. All
-sums are float32. Scores times log2(e) have to fit in float32.
+Each row keeps the largest score so far (m, in base 2), the sum of exp(s - m) (l) and the same sum
+weighted by v (acc), rescaled when m grows: Milakov and Gimelshein, arXiv 1805.02867, section 3;
+for the schedule see Shah et al., arXiv 2407.08608, section 3. All sums are float32. Scores times
+log2(e) have to fit in float32.
 """
 
 import itertools
@@ -264,10 +264,10 @@ def consumer(
         start = 1
         if STRADDLE:
             start = gl.minimum(blocks, 2)
-            start_n = (blocks - 2) * BLOCK_N
             for _ in range(1, start):
+                row = start_m - (blocks - 2) * BLOCK_N
                 it, p, m, l, acc = masked_block(
-                    wg, it, q, p, m, l, acc, keys, values, start_m, start_n, sizes, scale_log2
+                    wg, it, q, p, m, l, acc, keys, values, row, sizes, scale_log2
                 )
         for _ in range(start, blocks):
             it, p, m, l, acc = next_block(wg, it, q, p, m, l, acc, keys, values, scale_log2)
@@ -368,9 +368,8 @@ def next_block(wg: gl.constexpr, it, q, p, m, l, acc, keys, values, scale_log2):
     s = warpgroup_mma_wait(1, deps=(s,))
     mbarrier.arrive(k_free.index(k_stage), count=1)
     m_new = gl.maximum(m, row_max(s) * scale_log2)
-    reference = m_new
-    y = s * scale_log2 - reference.expand_dims(1)
-    alpha = gl.exp2(m - reference)
+    y = s * scale_log2 - m_new.expand_dims(1)
+    alpha = gl.exp2(m - m_new)
     fade = to_lanes(alpha, s)
     m = m_new
     p = gl.exp2(y)
@@ -382,22 +381,11 @@ def next_block(wg: gl.constexpr, it, q, p, m, l, acc, keys, values, scale_log2):
 
 
 @gluon.jit
-def masked_block(
-    wg: gl.constexpr,
-    it,
-    q,
-    p,
-    m,
-    l,
-    acc,
-    keys,
-    values,
-    start_m,
-    start_n,
-    sizes,
-    scale_log2,
-):
-    """As next_block, where the diagonal may cross the next block."""
+def masked_block(wg: gl.constexpr, it, q, p, m, l, acc, keys, values, row, sizes, scale_log2):
+    """As next_block, where the diagonal may cross the next block, whose keys all are there.
+
+    row is the warpgroup's first, less the first key of the block.
+    """
     k_bufs, k_ready, k_free = keys
     v_bufs, v_ready, v_free = values
     v_stage = it % NUM_STAGES
@@ -413,7 +401,7 @@ def masked_block(
     give_turn(wg)
     s = warpgroup_mma_wait(1, deps=(s,))
     mbarrier.arrive(k_free.index(k_stage), count=1)
-    s = mask(s, start_m, start_n, sizes)
+    s = mask(s, row, 0, sizes)
     m_new = gl.maximum(m, row_max(s) * scale_log2)
     reference = finite(m_new)
     y = s * scale_log2 - reference.expand_dims(1)
@@ -449,11 +437,11 @@ def mask(s, start_m, start_n, sizes):
     """-inf where the key is past the end or later than the query."""
     _seqlen_q, seqlen_kv, causal_offset, _heads_q = sizes
     L: gl.constexpr = gl.SliceLayout(2, gl.SliceLayout(1, quads(s).type.layout))
-    n: gl.constexpr = s.shape[1] // 2
     last = gl.full([WG_M, 4], seqlen_kv - 1, gl.int32, L)
     rows = gl.arange(0, WG_M, gl.SliceLayout(1, L)).expand_dims(1)
     last = gl.minimum(last, start_m + causal_offset + rows)
     last = last - start_n - 2 * gl.arange(0, 4, gl.SliceLayout(0, L)).expand_dims(0)
+    n: gl.constexpr = s.shape[1] // 2
     return gl.inline_asm_elementwise(
         item(mask_asm(n), 0),
         item(mask_asm(n), 1),
@@ -1089,6 +1077,7 @@ def direct_launch(kernel: Any) -> Any:
             for m in inside["tensordesc_meta"]
         ]
         encode = triton.runtime.driver.active.utils.fill_tma_descriptor
+        _profiled()
         if len(metas) != 4 or launcher.global_scratch_size or launcher.profile_scratch_size:
             return None
         head = (

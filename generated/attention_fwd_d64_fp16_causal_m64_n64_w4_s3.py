@@ -4,10 +4,10 @@
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
-One program computes 64 query rows of one head, 64 keys at a
-time, and keeps for each row the largest score so far (m), the sum of exp(s - m) (l) and
-the same sum weighted by v (acc), rescaled when m grows: Milakov and Gimelshein, arXiv
-1805.02867, section 3; Dao, arXiv 2307.08691, section 3.1. All sums are float32.
+One program computes 64 query rows of one head, 64 keys at a time, and keeps for each row the
+largest score so far (m), the sum of exp(s - m) (l) and the same sum weighted by v (acc), rescaled
+when m grows: Milakov and Gimelshein, arXiv 1805.02867, section 3; Dao, arXiv 2307.08691, section
+3.1. All sums are float32.
 """
 
 import math
@@ -135,8 +135,7 @@ def attention_fwd_d64_fp16_causal_m64_n64_w4_s3(
     acc = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
 
     # Blocks that every row of the tile sees whole.
-    for start_n in tl.range(0, full_end, BLOCK_N):
-        offs_n = start_n + tl.arange(0, BLOCK_N)
+    for _ in tl.range(0, full_end, BLOCK_N):
         k = tl.load(k_ptrs + offset_k)
         v = tl.load(v_ptrs + offset_v)
         s = tl.dot(q, k.T)

@@ -4,10 +4,10 @@
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
-One program computes 32 query rows of one head, 16 keys at a
-time, and keeps for each row the largest score so far (m), the sum of exp(s - m) (l) and
-the same sum weighted by v (acc), rescaled when m grows: Milakov and Gimelshein, arXiv
-1805.02867, section 3; Dao, arXiv 2307.08691, section 3.1. All sums are float32.
+One program computes 32 query rows of one head, 16 keys at a time, and keeps for each row the
+largest score so far (m), the sum of exp(s - m) (l) and the same sum weighted by v (acc), rescaled
+when m grows: Milakov and Gimelshein, arXiv 1805.02867, section 3; Dao, arXiv 2307.08691, section
+3.1. All sums are float32.
 """
 
 import math
@@ -135,8 +135,7 @@ def attention_fwd_d96_fp32_causal_m32_n16_w8_s2(
     acc = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
 
     # Blocks that every row of the tile sees whole.
-    for start_n in tl.range(0, full_end, BLOCK_N):
-        offs_n = start_n + tl.arange(0, BLOCK_N)
+    for _ in tl.range(0, full_end, BLOCK_N):
         k = tl.load(
             k_ptrs + offset_k,
             mask=(offs_d < HEAD_DIM)[None, :],

@@ -1,9 +1,9 @@
 """Sentence embeddings by a real model whose attention is a generated kernel.
 
-MiniLM (6 layers, 12 heads, head dim 32) runs twice through transformers: with torch's attention,
-and with attngen's in its place. The embeddings have to agree and to rank the sentences alike.
+MiniLM (6 layers, 12 heads, head dim 32) runs through transformers with torch's attention, and with
+attngen's in its place. The embeddings have to agree and to rank the sentences alike.
 
-    pip install 'attngen[example]'
+    pip install -e '.[example]'
     python docs/examples/sentence_embeddings.py
 
 On a GPU where torch finds one; else on the CPU, in Triton's interpreter.
@@ -30,8 +30,8 @@ LEAST_COSINE = 0.9999
 DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
 
 # How novels begin, each followed by the same in other words. The words are chosen so that no two
-# neighbours of a sentence are closer than CLEAREST_TIE: fp16 moves a similarity by up to 0.0005.
-CLEAREST_TIE = 0.002
+# neighbours of a sentence are closer than LEAST_GAP: fp16 moves a similarity by up to 0.0005.
+LEAST_GAP = 0.002
 SENTENCES = [
     "It is a truth universally acknowledged, that a single man in possession of a good fortune, "
     "must be in want of a wife.",

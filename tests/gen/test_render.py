@@ -84,8 +84,8 @@ def test_two_tiles_differ_in_the_constants_alone() -> None:
         line for line in diff.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")
     ]
     assert changed == [
-        "-One program computes 128 query rows of one head, 64 keys at a",
-        "+One program computes 128 query rows of one head, 32 keys at a",
+        "-One program computes 128 query rows of one head, 64 keys at a time, and keeps for each row the",
+        "+One program computes 128 query rows of one head, 32 keys at a time, and keeps for each row the",
         "-BLOCK_N = tl.constexpr(64)",
         "+BLOCK_N = tl.constexpr(32)",
     ]

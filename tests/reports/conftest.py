@@ -44,7 +44,8 @@ def attend(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[At
         with warnings.catch_warnings():
             # Triton's interpreter takes the bounds of loops from arrays of one element.
             warnings.filterwarnings("ignore", "Conversion of an array", DeprecationWarning)
-            return runtime.attention(q, k, v, return_lse=True, **options)
+            o, lse = runtime.attention(q, k, v, return_lse=True, **options)
+        return o, lse
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(store.PATH_VARIABLE, str(folder))

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -288,9 +289,9 @@ def test_b56_bf16_in_the_interpreter_is_bf16(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_b56_nan_has_to_be_where_it_is_expected(value: float) -> None:
-    good, other = np.array([[1.0, value]]), np.array([[1.0, 2.0]])
-    bounds = np.full((1, 2), 1e9)
-    assert compare(good, good, good, good, bounds, bounds, out_dtype="fp32").passed
-    for got, expected in ((other, good), (good, other), (good, -good), (-good, good)):
-        verdict = compare(got, good, expected, good, bounds, bounds, out_dtype="fp32")
-        assert verdict.passed is np.array_equal(got, expected, equal_nan=True)
+    bounds, lse = np.full((1, 2), 1e9), np.zeros(1)
+    numbers = (2.0, value, -value)
+    for got, expected in product(numbers, numbers):
+        o, o_ref = np.array([[1.0, got]]), np.array([[1.0, expected]])
+        verdict = compare(o, lse, o_ref, lse, bounds, lse, out_dtype="fp32")
+        assert verdict.passed is np.array_equal(o, o_ref, equal_nan=True)

@@ -1,0 +1,95 @@
+"""The public reports: which are tested by name, which elsewhere, and what is still owed to whom."""
+
+from __future__ import annotations
+
+SECTIONS = {
+    "empty key sets": ("B01", "B02", "B04"),
+    "lse and merging": ("B05", "B06", "B08", "B10"),
+    "masks": ("B11", "B13", "B15", "B16"),
+    "numbers": ("B19", "B20", "B22"),
+    "shapes and tiles": ("B23", "B25", "B26"),
+    "paged caches": ("B28", "B30"),
+    "layouts": ("B32", "B33", "B35", "B36"),
+    "splits": ("B38", "B40"),
+    "launching": ("B42", "B43", "B44", "B46"),
+    "tuning and compiling": ("B47", "B49", "B50", "B51"),
+    "generated code and messages": ("B52", "B54", "B55", "B56"),
+}
+ROWS = tuple(row for section in SECTIONS.values() for row in section)
+
+# Tests of the generator and the command line that hold a row, by file under tests/.
+ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
+    "B51": {
+        "gen/test_package.py": (
+            "test_import_loads_neither_torch_nor_triton_nor_numpy",
+            "test_build_and_check_without_torch_triton_and_numpy",
+            "test_a_missing_package_is_one_line",
+        ),
+        "gen/test_cli.py": ("test_verify_without_a_gpu_says_so",),
+    },
+    "B52": {
+        "gen/test_cli.py": (
+            "test_eight_builds_into_one_folder_while_a_ninth_imports",
+            "test_a_read_only_folder",
+            "test_a_full_disk_leaves_nothing_behind",
+        )
+    },
+    "B54": {"gen/test_render.py": ("test_the_same_bytes_whatever_the_process",)},
+    "B55": {
+        "gen/test_names.py": ("test_each_rule_names_the_field_the_value_and_what_is_allowed",),
+        "gen/test_cli.py": ("test_wrong_usage_is_one_line_and_exit_2",),
+        "mutants/test_mutants.py": ("test_a_right_kernel_passes",),
+    },
+}
+
+STATES = 4
+"""The issue of merging, decoding, paged and varlen attention and cascades."""
+TUNING = 6
+SOFTMAX = 7
+
+# What a row asks of features that do not exist yet: (issue, what). An issue is not done before
+# its rows are tested; whoever tests one takes it out here.
+OWED: dict[str, list[tuple[int, str]]] = {
+    "B02": [(SOFTMAX, "a row of the most negative float through the softmax kernel")],
+    "B04": [(STATES, "merging empty states, pairs and lists, by kernels")],
+    "B05": [(STATES, "the two states merged by the kernel")],
+    "B06": [(STATES, "both layouts of lse in the merge kernel")],
+    "B08": [(STATES, "merging in place; 100 repeats on a GPU")],
+    "B10": [(STATES, "a shared prefix by the cascade kernels")],
+    "B13": [(STATES, "the window of a decode step")],
+    "B15": [(STATES, "NaN in pages outside the window, for every num_splits")],
+    "B23": [(STATES, "the last column in decode, paged and merge kernels")],
+    "B25": [(STATES, "page 16 with the same lengths")],
+    "B26": [(STATES, "one query by the decode kernel, compiled at every head dim")],
+    "B28": [(STATES, "NaN and inf in unused slots, and a cache with a tensor of lengths")],
+    "B30": [(STATES, "k and v pages in one buffer, NHD and HND")],
+    "B33": [(STATES, "far rows of pages, varlen and merge tensors")],
+    "B36": [(SOFTMAX, "row strides of the softmax kernel")],
+    "B38": [(STATES, "the same result for every num_splits, scratch filled with NaN")],
+    "B40": [(STATES, "the same bits for every batch, with split_size set")],
+    "B42": [
+        (STATES, "70000 sequences varlen, 70000 tokens merged"),
+        (SOFTMAX, "70000 rows of softmax"),
+    ],
+    "B43": [(STATES, "no queries, no keys, no tokens, num_splits 0, in varlen, decode and merge")],
+    "B47": [
+        (STATES, "decode tiles at head dim 256"),
+        (TUNING, "tune skips what does not fit and says so"),
+    ],
+    "B49": [(TUNING, "a tuning file of another GPU, version or shape is a miss")],
+    "B50": [
+        (STATES, "decode lengths 1..64 and 1000..1064"),
+        (SOFTMAX, "65536 columns compile in 30 seconds"),
+    ],
+    "B55": [(STATES, "page size 0, num_splits -1, a block table of one dimension")],
+}
+
+# What a CPU cannot show of features that exist; the tests are marked gpu, or are to be written.
+GPU_ONLY = {
+    "B22": "the value itself: the interpreter ignores the precision (the same test runs on a GPU)",
+    "B35": "pointers 2 bytes off alignment",
+    "B42": "65544 heads, really launched",
+    "B44": "tensors on a GPU that is not the current one",
+    "B46": "one call under torch.compile(fullgraph=True)",
+    "B50": "the number of kernels that are compiled over many lengths",
+}
