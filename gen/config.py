@@ -105,7 +105,7 @@ def why_not(spec: AttentionFwd, config: TileConfig, target: Target | None = None
 
 
 def default_config(spec: AttentionFwd) -> TileConfig:
-    """The tile to take where nobody tuned: one that compiles without spills for every target."""
+    """The tile to take where nobody tuned: at the catalog's head dims, no spills on any target."""
     columns = max(padded(spec.head_dim), padded(spec.head_dim_v))
     tile = (_FP32_DEFAULTS if spec.dtype == "fp32" else _DEFAULTS)[columns]
     if spec.bias:
