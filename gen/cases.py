@@ -74,6 +74,12 @@ def cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
             offsets = np.array([-4, n - 1, 2 * n], dtype=np.int64)
             options = {"causal_offset": offsets}
             yield Case("an offset a sequence", 17, n + 3, batch=3, options=options)
+    if variant.spec.causal:
+        seen = {"causal_offset": 2}
+        yield Case("keys that no query sees hold NaN", 17, 2 * n, family="unseen", options=seen)
+    if variant.spec.window:
+        for window in ((-1, 3), (n + 3, -1), (0, 0)):
+            yield Case(f"window {window}", 17, 2 * n + 3, options={"window_size": window})
     if long:
         yield Case("long rows", m + 1, 8192)
         yield Case("many tiles", 1000, 1031, batch=2, heads_q=8, heads_kv=2)
@@ -101,6 +107,14 @@ def _outlier(rng: np.random.Generator, q: Any, k: Any, v: Any) -> Any:
     return np.abs(rng.standard_normal(q)), keys, rng.standard_normal(v)
 
 
+def _unseen(rng: np.random.Generator, q: Any, k: Any, v: Any) -> Any:
+    """With causal_offset 2 no query sees the keys from seqlen_q + 2 on: they may hold anything."""
+    queries, keys, values = _normal(1.0)(rng, q, k, v)
+    keys[:, q[1] + 2 :] = np.nan
+    values[:, q[1] + 2 :] = np.nan
+    return queries, keys, values
+
+
 def _negative(rng: np.random.Generator, q: Any, k: Any, v: Any) -> Any:
     """Scores around -16 sqrt(head_dim), all far below those of an empty row's stand-in."""
     return 16 + rng.standard_normal(q), -16 + rng.standard_normal(k), rng.standard_normal(v)
@@ -113,17 +127,21 @@ FAMILIES: dict[str, Draw] = {
     "equal": _equal,
     "outlier": _outlier,
     "negative": _negative,
+    "unseen": _unseen,
 }
 
 
 def _bias(rng: np.random.Generator, variant: Variant, shape: tuple[int, ...]) -> Floats:
-    bias = rng.standard_normal(shape).astype(np.float32)
-    bias[rng.random(shape) < 0.1] = -np.inf
-    return bias
+    """One for all heads, and stored with its last dimension apart."""
+    batch, _, seqlen_q, seqlen_kv = shape
+    bias = rng.standard_normal((seqlen_kv, seqlen_q, 1, batch)).astype(np.float32)
+    bias[rng.random(bias.shape) < 0.1] = -np.inf
+    return bias.T
 
 
 def _mask(rng: np.random.Generator, variant: Variant, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    mask = rng.random(shape) < 0.7
+    """One for all sequences, in which the second query sees nothing."""
+    mask = rng.random((1, *shape[1:])) < 0.7
     mask[:, :, 1:2] = False
     return mask
 
@@ -160,9 +178,9 @@ def inputs(variant: Variant, case: Case) -> tuple[Floats, Floats, Floats, dict[s
     k_shape = (case.batch, case.seqlen_kv, case.heads_kv, spec.head_dim)
     v_shape = (case.batch, case.seqlen_kv, case.heads_kv, spec.head_dim_v)
     q, k, v = (x.astype(np.float32) for x in FAMILIES[case.family](rng, q_shape, k_shape, v_shape))
-    options = dict(case.options)
+    options = {}
     scores_shape = (case.batch, case.heads_q, case.seqlen_q, case.seqlen_kv)
     for feature, (argument, value) in _FEATURE_VALUES.items():
         if getattr(spec, feature):
             options[argument] = value(rng, variant, scores_shape)
-    return q, k, v, options
+    return q, k, v, {**options, **case.options}

@@ -153,8 +153,8 @@ def why_no_tile(spec: AttentionFwd, backend: str) -> str | None:
 def default_config(spec: AttentionFwd, backend: str = "triton") -> TileConfig:
     """The tile to take where nobody tuned.
 
-    Portable tiles compile without spills for every target; those of sm90 are what was measured
-    fastest, causal or not.
+    Portable tiles have no spills on any target at the catalog's head dims; those of sm90 are what
+    was measured fastest, causal or not.
 
     Raises:
         InvalidSpec: where the family cannot do the spec.

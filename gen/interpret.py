@@ -9,6 +9,7 @@ rounds to nearest even, fills with NaN and refuses.
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,14 @@ def repair() -> None:
     def get_bf16(self: Any, value: float) -> Any:
         return handle(round_to_bf16(np.array([value], dtype=np.float32)), tl.bfloat16)
 
+    def launch(self: Any, *args: Any, **options: Any) -> Any:
+        with warnings.catch_warnings():
+            # Loop bounds are arrays of one element there, which numpy frowns upon.
+            warnings.filterwarnings("ignore", "Conversion of an array with ndim > 0")
+            return original_launch(self, *args, **options)
+
+    original_launch = interpreter.GridExecutor.__call__
+    interpreter.GridExecutor.__call__ = launch
     original_binary = builder.binary_op
     original_unary = builder.unary_op
     builder.cast_impl = cast

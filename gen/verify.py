@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -134,16 +135,36 @@ def check(module: ModuleType, variant: Variant, case: Case, device: str) -> Verd
     *numbers, options = inputs(variant, case)
     q, k, v = place(numbers, TORCH_DTYPES[spec.dtype], device, fused=case.fused)
     out, guard = _guarded((*q.shape[:3], spec.head_dim_v), q.dtype, device)
-    o, lse = module.attention_fwd(q, k, v, **_on_device(options, device), out=out)
+    with _nan_filled_outputs():
+        o, lse = module.attention_fwd(q, k, v, **_on_device(options, device), out=out)
     exact = [_numpy(x) for x in (q, k, v)]
     attn = {**options, "causal": spec.causal}
     expected = attention(*exact, **attn)
     bounds = error_budget(*exact, operand_dtype=spec.dtype, block_n=variant.config.block_n, **attn)
     plain = plain_attention(*exact, operand_dtype=spec.dtype, **attn)
     verdict = compare(_numpy(o), _numpy(lse), *expected, *bounds, plain, out_dtype=spec.dtype)
+    failures = list(verdict.failures)
+    if o is not out:
+        failures.append("returned another tensor than out")
     if not guard.isnan().all():
-        verdict = replace(verdict, failures=(*verdict.failures, "wrote beyond the rows of out"))
-    return verdict
+        failures.append("wrote beyond the rows of out")
+    return replace(verdict, failures=tuple(failures))
+
+
+@contextmanager
+def _nan_filled_outputs() -> Iterator[None]:
+    """What a launcher allocates begins as NaN, so that a row that is never written shows."""
+
+    def new_nan(self: torch.Tensor, *size: Any, **options: Any) -> torch.Tensor:
+        tensor = allocate(self, *size, **options)
+        return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
+
+    allocate = torch.Tensor.new_empty
+    torch.Tensor.new_empty = new_nan  # type: ignore[method-assign, assignment]
+    try:
+        yield
+    finally:
+        torch.Tensor.new_empty = allocate  # type: ignore[method-assign]
 
 
 def place(

@@ -130,8 +130,8 @@ STRIDES = (
     plant(
         "out has q's strides",
         FULL,
-        "views of one buffer, isolated",
-        "crash or wrong",
+        "out narrower than q",
+        "NaN o, rows around out",
         Edit("out.stride(1)", "q.stride(1)"),
     ),
     plant(

@@ -48,12 +48,6 @@ def twelve_heads(module: ModuleType, variant: Variant) -> set[str]:
     return hold(module, variant, (fenced(q), fenced(k), fenced(v)), out, **options)
 
 
-@probe("views of one buffer, isolated")
-def fused(module: ModuleType, variant: Variant) -> set[str]:
-    case = Case("fused", 19, 19, heads_q=2, heads_kv=1, fused=True)
-    return failed_checks(verify.check(module, variant, case, "cpu"))
-
-
 @probe("two heads and a tail, isolated")
 def two_heads(module: ModuleType, variant: Variant) -> set[str]:
     return failed_checks(verify.check(module, variant, Case("two heads", 19, 19), "cpu"))
@@ -97,7 +91,6 @@ ISOLATED = (
     "memory that ends with the tensors",
     "12 heads, isolated",
     "two heads and a tail, isolated",
-    "views of one buffer, isolated",
     "rows of k and v 2**25 apart",
     "rows of q and out 2**25 apart",
     "sequences 2**30 apart",

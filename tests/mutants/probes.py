@@ -176,6 +176,18 @@ def roomy_out(module: ModuleType, variant: Variant) -> set[str]:
     return checks if buffer.isnan().all() else checks | {"rows around out"}
 
 
+@probe("out narrower than q")
+def narrow_out(module: ModuleType, variant: Variant) -> set[str]:
+    """q has rows twice as wide as those of out, after which there is room for as many."""
+    (q, k, v), options = drawn(variant, Case("narrow", 19, 19))
+    q = torch.cat((q, q), 3)[..., : q.shape[3]]
+    buffer = torch.full((2 * 32 * q.stride(1),), torch.nan, dtype=q.dtype)
+    out = buffer[: q.numel()].view(q.shape)
+    checks = hold(module, variant, (q, k, v), out, **options)
+    stray = not buffer[q.numel() :].isnan().all()
+    return checks | ({"rows around out"} if stray else set())
+
+
 @probe("out is what is returned")
 def given_out(module: ModuleType, variant: Variant) -> set[str]:
     tensors, options = drawn(variant, SMALLER)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import address_mutants
 import launcher_mutants
@@ -65,7 +65,11 @@ def failed(kernel: str, text: str, probe: str) -> set[str]:
     interpret.repair()
     with tempfile.TemporaryDirectory() as folder:
         module = load_text(kernel, text, folder)
-        with _quietly(nan_filled=is_plain(probe)):
+        # The buffers of the isolated probes are gigabytes, which have to stay untouched.
+        allocation = _nan_filled() if is_plain(probe) else nullcontext()
+        # What a wrong kernel does to numbers is no news.
+        with allocation, np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             try:
                 return look_up(probe)(module, parse(kernel))
             except InterpreterError:
@@ -73,17 +77,12 @@ def failed(kernel: str, text: str, probe: str) -> set[str]:
 
 
 @contextmanager
-def _quietly(nan_filled: bool) -> Iterator[None]:
-    """What a wrong kernel does to numbers is no news; what it never writes is NaN.
-
-    The isolated probes have buffers of gigabytes, which have to stay untouched.
-    """
+def _nan_filled() -> Iterator[None]:
+    """What is allocated meanwhile is filled with NaN, so that what is never written shows."""
     before = torch.are_deterministic_algorithms_enabled()
-    torch.use_deterministic_algorithms(nan_filled or before)
+    torch.use_deterministic_algorithms(True)
     try:
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
+        yield
     finally:
         torch.use_deterministic_algorithms(before)
 

@@ -84,9 +84,10 @@ OWED: dict[str, list[tuple[int, str]]] = {
     "B55": [(STATES, "page size 0, num_splits -1, a block table of one dimension")],
 }
 
-# What a CPU cannot show of features that exist; the tests are marked gpu, or are to be written.
+# What a CPU cannot show of features that exist: tests that are marked gpu and named by the row, in
+# kernels/test_gpu.py and beside this file.
 GPU_ONLY = {
-    "B22": "the value itself: the interpreter ignores the precision (the same test runs on a GPU)",
+    "B22": "the value itself: the interpreter ignores the precision",
     "B35": "pointers 2 bytes off alignment",
     "B42": "65544 heads, really launched",
     "B44": "tensors on a GPU that is not the current one",

@@ -37,6 +37,13 @@ def test_what_is_tested_elsewhere_is_there(row: str) -> None:
             assert f"def {name}(" in text, f"{file} has no {name} any more: say in rows.py what has"
 
 
+def test_what_a_cpu_cannot_show_is_tested_on_a_gpu() -> None:
+    marked = [p for p in TESTS.rglob("test_*.py") if "mark.gpu" in p.read_text("utf-8")]
+    text = "\n".join(path.read_text("utf-8") for path in marked)
+    for row in GPU_ONLY:
+        assert f"def test_{row.lower()}_" in text
+
+
 def test_what_is_owed_says_by_which_issue() -> None:
     for owed in OWED.values():
         assert owed
