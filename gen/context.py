@@ -33,6 +33,8 @@ def context(variant: Variant) -> dict[str, Any]:
 
 def _title(spec: AttentionFwd) -> str:
     extras = [f.name for f in spec.features if f.name != "causal" and getattr(spec, f.name)]
+    if len(extras) > 4:
+        extras[3:] = [f"{len(extras) - 3} more"]
     head_dims = f"head dim {spec.head_dim}"
     if spec.head_dim_v != spec.head_dim:
         head_dims += f" (v {spec.head_dim_v})"

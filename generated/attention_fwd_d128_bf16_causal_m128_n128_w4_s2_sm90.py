@@ -926,6 +926,8 @@ class Counters:
             raise RuntimeError("call it once before a graph is captured: it compiles at first")
         words = (EAGER_COUNTERS + GRAPH_COUNTERS) * COUNTER_BYTES // 4
         self.tensor = torch.zeros(words, device=f"cuda:{device_index}", dtype=torch.int32)
+        # Another stream may be the first to use one.
+        torch.cuda.current_stream(device_index).synchronize()
         self.base = self.tensor.data_ptr()
         self.eager = itertools.count()
         self.graph = itertools.count()
