@@ -16,7 +16,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs/performance/nvidia-h200"
 EXPERIMENTS = RESULTS / "experiments"
-PAGES = [ROOT / "README.md", ROOT / "docs/compile-matrix.md", ROOT / "docs/performance/log.md"]
+NAMES = ("README", "docs/compile-matrix", "docs/error-budget", "docs/performance/log")
+PAGES = [ROOT / f"{name}.md" for name in NAMES]
 
 
 def prefill() -> str:
@@ -49,6 +50,44 @@ def compiled() -> str:
     lines = [f"| kernel | {' | '.join(targets)} |", "|---" * (len(targets) + 1) + "|"]
     for variant, cells in sorted(reports.items()):
         lines.append(f"| {variant} | {' | '.join(cells.get(target, '-') for target in targets)} |")
+    return "\n".join(lines)
+
+
+def hopper() -> str:
+    """Prefill of the Hopper family beside cuDNN, rested and sustained."""
+    found: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
+    for record in _records(RESULTS / "prefill-sm90.json"):
+        key = (*record["shape"].values(), record["causal"])
+        found.setdefault(key, {})[record["clock"]] = record
+    lines = [
+        "| batch, seqlen, heads, KV heads, head dim | causal | rested | cuDNN | / cuDNN"
+        " | sustained | cuDNN | / cuDNN |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (*shape, causal), cell in found.items():
+        columns = [
+            f"{r['value']:.0f} | {r['peers']['cudnn']:.0f} | {r['ratio']:.2f}"
+            for r in (cell["rested"], cell["sustained"])
+        ]
+        name = ", ".join(str(x) for x in shape)
+        lines.append(f"| {name} | {'yes' if causal else 'no'} | {' | '.join(columns)} |")
+    return "\n".join(lines)
+
+
+def verified() -> str:
+    """How much of the budget the committed kernels use, and how they stand to plain attention."""
+    names = ("o", "lse", "row_ratio", "rms_ratio")
+    worst: dict[str, list[float]] = {}
+    for record in _records(RESULTS / "verify.json"):
+        dtype = next(d for d in ("fp16", "bf16", "fp32") if f"_{d}" in record["variant"])
+        values = [record[name] or 0.0 for name in names]
+        worst[dtype] = [max(a, b) for a, b in zip(worst.get(dtype, [0.0] * 4), values, strict=True)]
+    lines = [
+        "| dtype | budget of o used | of lse | error a row / allowed | RMS a head / allowed |",
+        "|---|---|---|---|---|",
+    ]
+    for dtype, values in sorted(worst.items()):
+        lines.append(f"| {dtype} | {' | '.join(f'{x:.2f}' if x else 'none' for x in values)} |")
     return "\n".join(lines)
 
 
@@ -106,6 +145,8 @@ def _records(path: Path) -> list[dict[str, Any]]:
 
 TABLES: dict[str, Callable[[], str]] = {
     "prefill": prefill,
+    "hopper": hopper,
+    "verified": verified,
     "compiled": compiled,
     "cells": cells,
     "host": host,

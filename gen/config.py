@@ -132,6 +132,10 @@ def _why_not_sm90(spec: AttentionFwd, config: TileConfig) -> str | None:
     features = [name for name in spec.switched_on if name != "causal"]
     if features:
         return f"{features[0]}: got True, allowed with sm90 is no feature but causal"
+    if spec.head_dim == 256 and spec.causal:
+        # The lazy reference of this head dim starts at 0 in a row that its first block hides, and
+        # scores far below that then vanish: "very negative scores" of gen/cases.py shows it.
+        return "causal: got True, allowed with sm90 at head dim 256 is False"
     measured = _SM90_DEFAULTS[spec.head_dim]
     for name in ("block_m", "block_n", "num_warps"):
         value, allowed_value = getattr(config, name), getattr(measured, name)
