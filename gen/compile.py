@@ -230,12 +230,16 @@ def _ptxas_report(ptx: str) -> tuple[int, int, bool]:
     arch = re.search(r"^\.target (sm_\w+)", ptx, flags=re.MULTILINE)
     assert arch is not None
     binaries = Path(triton.backends.nvidia.__file__).parent / "bin"
-    # Triton 3.6 ships an assembler of its own for Blackwell.
-    blackwell = arch[1].startswith(("sm_10", "sm_12")) and (binaries / "ptxas-blackwell").exists()
+    # Triton 3.6 ships an assembler of its own for Blackwell, and 3.9 assembles all with that one:
+    # the other does not know its version of PTX.
+    version = re.search(r"^\.version (\d+)\.", ptx, flags=re.MULTILINE)
+    new = arch[1].startswith(("sm_10", "sm_12")) or (version is not None and int(version[1]) > 8)
+    ptxas = binaries / "ptxas-blackwell"
+    if not new or not ptxas.exists():
+        ptxas = binaries / "ptxas"
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(ptx, encoding="utf-8")
-        ptxas = binaries / ("ptxas-blackwell" if blackwell else "ptxas")
         command: list[str | Path] = [
             ptxas,
             "-v",
