@@ -16,6 +16,16 @@ if not HAS_GPU:
 
 import pytest
 
+try:
+    from hypothesis import settings
+
+    # A change is judged on the same examples each time; elsewhere new ones are looked for.
+    settings.register_profile("ci", derandomize=True)
+    if os.environ.get("CI"):
+        settings.load_profile("ci")
+except ModuleNotFoundError:
+    pass
+
 
 @pytest.fixture(scope="session")
 def device() -> str:
