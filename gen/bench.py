@@ -57,22 +57,26 @@ SHAPES = (
 )
 
 
-def prefill(dtypes: Iterable[str], rounds: int) -> Iterator[dict[str, Any]]:
-    """Records of DESIGN's results format for every shape, causal and not: TFLOP/s.
+def prefill(dtypes: Iterable[str], backend: str, rounds: int) -> Iterator[dict[str, Any]]:
+    """Records of the results format for every shape, causal and not: TFLOP/s.
 
-    Each kernel that is built for a spec, and each peer that takes the call, is captured in a graph
-    and timed once a round, in turn; the value is the median of the fastest kernel, and `ratio`
-    the median over the rounds of its speed over that of the fastest peer.
+    Each kernel of the backend that is built for a spec, and each peer that takes the call, is
+    captured in a graph and timed once a round, in turn; the value is the median of the fastest
+    kernel, and `ratio` the median over the rounds of its speed over that of the fastest peer.
+    A spec for which nothing is built is left out.
     """
     for shape in SHAPES:
         for dtype in dtypes:
             for causal in (False, True):
-                yield _record(shape, dtype, causal, rounds)
+                spec = AttentionFwd(head_dim=shape.head_dim, dtype=dtype, causal=causal)
+                if names := _built(spec, backend):
+                    yield _record(shape, spec, names, rounds)
                 gc.collect()
                 torch.cuda.empty_cache()
 
 
-def _record(shape: Shape, dtype: str, causal: bool, rounds: int) -> dict[str, Any]:
+def _record(shape: Shape, spec: AttentionFwd, names: list[str], rounds: int) -> dict[str, Any]:
+    dtype, causal = spec.dtype, spec.causal
     q, k, v = (
         torch.randn(
             (shape.batch, shape.seqlen, heads, shape.head_dim),
@@ -81,8 +85,7 @@ def _record(shape: Shape, dtype: str, causal: bool, rounds: int) -> dict[str, An
         )
         for heads in (shape.heads_q, shape.heads_kv, shape.heads_kv)
     )
-    spec = AttentionFwd(head_dim=shape.head_dim, dtype=dtype, causal=causal)
-    kernels = {name: _kernel(name, q, k, v) for name in _built(spec)}
+    kernels = {name: _kernel(name, q, k, v) for name in names}
     peers = dict(_peers(q, k, v, causal))
     speeds = _speeds({**kernels, **peers}, shape.flops(causal), rounds)
     medians = {name: statistics.median(values) for name, values in speeds.items()}
@@ -104,9 +107,12 @@ def _record(shape: Shape, dtype: str, causal: bool, rounds: int) -> dict[str, An
     }
 
 
-def _built(spec: AttentionFwd) -> list[str]:
+def _built(spec: AttentionFwd, backend: str) -> list[str]:
     names = {name for folder in store.search_path() for name in store.names(folder)}
-    return sorted(name for name in names if parse(name).spec == spec)
+    variants = {name: parse(name) for name in names}
+    return sorted(
+        name for name, v in variants.items() if v.spec == spec and v.config.backend == backend
+    )
 
 
 def _kernel(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Call:

@@ -14,7 +14,7 @@ import click
 
 from attngen import store
 from attngen.catalog import catalog
-from attngen.config import TARGETS, TileConfig, default_config, why_no_tile
+from attngen.config import BACKENDS, TARGETS, TileConfig, default_config, why_no_tile
 from attngen.errors import CannotCompile, InvalidSpec, NoGPU, NotGenerated
 from attngen.render import render
 from attngen.spec import DTYPES, OPS, AttentionFwd
@@ -242,9 +242,10 @@ def verify(out: Path | None, interpret: str | None, as_json: bool, **options: An
 
 @main.command()
 @click.option("--dtype", multiple=True, default=["bf16"], show_default=True)
+@click.option("--backend", type=click.Choice(BACKENDS), default="triton", show_default=True)
 @click.option("--rounds", type=int, default=11, show_default=True)
 @click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="Keep it.")
-def bench(dtype: tuple[str, ...], rounds: int, path: Path | None) -> None:
+def bench(dtype: tuple[str, ...], backend: str, rounds: int, path: Path | None) -> None:
     """Time prefill on this GPU: every tile that is built, beside the peers that torch brings."""
     from attngen.interpret import choose_device
 
@@ -252,7 +253,7 @@ def bench(dtype: tuple[str, ...], rounds: int, path: Path | None) -> None:
     from attngen import bench as bencher
 
     records = []
-    for record in bencher.prefill(dtype, rounds):
+    for record in bencher.prefill(dtype, backend, rounds):
         records.append(record)
         click.echo(bencher.line(record))
     if path:
