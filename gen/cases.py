@@ -32,6 +32,7 @@ class Case:
         heads_kv: key and value heads.
         family: how q, k and v are drawn; a key of FAMILIES.
         fused: are q, k and v views of one buffer, so that no stride is the contiguous one?
+        broadcast: has the bias one matrix for all heads, and the mask one for all sequences?
         options: sm_scale and causal_offset, where they are not the defaults.
     """
 
@@ -43,6 +44,7 @@ class Case:
     heads_kv: int = 1
     family: str = "normal"
     fused: bool = False
+    broadcast: bool = False
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -65,6 +67,10 @@ def cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
     yield Case("very negative scores", 17, 2 * n + 3, family="negative")
     yield Case("negative sm_scale", 17, n + 3, options={"sm_scale": -0.3})
     yield Case("zero sm_scale", 17, n + 3, options={"sm_scale": 0.0})
+    if variant.spec.bias:
+        yield Case("one bias for all heads", 17, n + 3, batch=2, broadcast=True)
+    if variant.spec.mask:
+        yield Case("one mask for all sequences", 17, n + 3, batch=2, broadcast=True)
     if _takes_offset(variant.spec):
         yield Case("top-left", n + 3, m // 2, options={"causal_offset": 0})
         yield Case("an offset far off", 17, n + 3, options={"causal_offset": 10**6})
@@ -132,16 +138,15 @@ FAMILIES: dict[str, Draw] = {
 
 
 def _bias(rng: np.random.Generator, variant: Variant, shape: tuple[int, ...]) -> Floats:
-    """One for all heads, and stored with its last dimension apart."""
-    batch, _, seqlen_q, seqlen_kv = shape
-    bias = rng.standard_normal((seqlen_kv, seqlen_q, 1, batch)).astype(np.float32)
+    """Stored with its last dimension apart."""
+    bias = rng.standard_normal(shape[::-1]).astype(np.float32)
     bias[rng.random(bias.shape) < 0.1] = -np.inf
     return bias.T
 
 
 def _mask(rng: np.random.Generator, variant: Variant, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """One for all sequences, in which the second query sees nothing."""
-    mask = rng.random((1, *shape[1:])) < 0.7
+    """The second query sees nothing."""
+    mask = rng.random(shape) < 0.7
     mask[:, :, 1:2] = False
     return mask
 
@@ -178,9 +183,12 @@ def inputs(variant: Variant, case: Case) -> tuple[Floats, Floats, Floats, dict[s
     k_shape = (case.batch, case.seqlen_kv, case.heads_kv, spec.head_dim)
     v_shape = (case.batch, case.seqlen_kv, case.heads_kv, spec.head_dim_v)
     q, k, v = (x.astype(np.float32) for x in FAMILIES[case.family](rng, q_shape, k_shape, v_shape))
-    options = {}
+    options: dict[str, Any] = {}
     scores_shape = (case.batch, case.heads_q, case.seqlen_q, case.seqlen_kv)
     for feature, (argument, value) in _FEATURE_VALUES.items():
         if getattr(spec, feature):
             options[argument] = value(rng, variant, scores_shape)
+    if case.broadcast:
+        options |= {"bias": options["bias"][:, :1]} if spec.bias else {}
+        options |= {"mask": options["mask"][:1]} if spec.mask else {}
     return q, k, v, {**options, **case.options}

@@ -2,8 +2,8 @@
 
 Triton 3.6 to 3.9 multiply the raw bit patterns of bfloat16 operands and truncate on the way to
 bfloat16; they fill a masked load that names no `other` with zeros, where a GPU leaves anything;
-and they take matrix products that are too small to compile. `repair()` decodes the operands,
-rounds to nearest even, fills with NaN and refuses.
+they take matrix products that are too small to compile, and any address (`attngen.bounds`).
+`repair()` decodes the operands, rounds to nearest even, fills with NaN and refuses.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from attngen import bounds
 from attngen.errors import NoGPU
 
 SMALLEST_DOT = 16
@@ -69,6 +70,7 @@ def repair() -> None:
     builder: Any = interpreter.InterpreterBuilder
     if getattr(builder, "repaired_by_attngen", False):
         return
+    bounds.guard(interpreter)
     handle = interpreter.TensorHandle
     original_cast = builder.cast_impl
     original_load = builder.create_masked_load

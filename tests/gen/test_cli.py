@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -176,6 +177,20 @@ def test_verify_of_what_is_not_built(tmp_path: Path) -> None:
     result = run("verify", NAME.replace("m64", "m16"), "--interpret", "--out", tmp_path)
     assert result.exit_code == 2
     assert f"attngen build {NAME.replace('m64', 'm16')}" in result.output
+
+
+def test_verify_of_a_kernel_that_reads_past_the_keys(tmp_path: Path) -> None:
+    """The address is refused, said in a line of the report, and the process lives on."""
+    pytest.importorskip("torch")
+    run("build", NAME, "--out", tmp_path)
+    path = tmp_path / f"{NAME}.py"
+    text = path.read_text()
+    assert text.count("mask=seen[:, None]") == 2
+    path.write_text(text.replace("mask=seen[:, None]", "mask=seen[:, None] | True"))
+    result = run("verify", NAME, "--interpret", "--out", tmp_path)
+    assert result.exit_code == 1
+    assert "FAIL" in result.output and "Traceback" not in result.output
+    assert re.search(r"one query, one key: load: \d+ of \d+ addresses lie outside", result.output)
 
 
 def test_doctor_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

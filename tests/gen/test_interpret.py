@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
+from attngen.bounds import Extents, OutOfBounds  # noqa: E402
 from attngen.interpret import decode_bf16, interpreting, round_to_bf16  # noqa: E402
 
 if not interpreting():
@@ -81,3 +82,67 @@ def test_a_product_too_small_to_compile_is_refused(device: str) -> None:
     x = torch.ones(8, 8)
     with pytest.raises(Exception, match="does not compile"):
         tiny[(1,)](x, torch.empty(8, 8), 8)
+
+
+@triton.jit
+def shifted(x_ptr, y_ptr, limit, X_BY: tl.constexpr, Y_BY: tl.constexpr):
+    offsets = tl.arange(0, N)
+    x = tl.load(x_ptr + offsets + X_BY, mask=offsets < limit, other=0.0)
+    tl.store(y_ptr + offsets + Y_BY, x, mask=offsets < limit)
+
+
+@triton.jit
+def counting(count_ptr, BY: tl.constexpr):
+    tl.atomic_add(count_ptr + BY, 1)
+
+
+@pytest.mark.parametrize(("x_by", "y_by"), [(0, 0), (4, 4), (-4, 0), (0, -4), (5, 0), (0, 5)])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_an_address_outside_the_tensors_is_refused(
+    device: str, dtype: torch.dtype, x_by: int, y_by: int
+) -> None:
+    """Views of 16 elements in the middle of longer tensors, of which 12 are touched."""
+    x, y = torch.ones(48, dtype=dtype), torch.zeros(48, dtype=dtype)
+    views = x[16:32], y[16:32]
+    if {x_by, y_by} <= {0, 4}:
+        shifted[(1,)](*views, 12, x_by, y_by)
+        assert y.sum() == y[16 + y_by : 28 + y_by].sum() == 12
+    else:
+        with pytest.raises(Exception, match="of 12 addresses lie outside the tensor"):
+            shifted[(1,)](*views, 12, x_by, y_by)
+        assert y.eq(0).all()
+
+
+@pytest.mark.parametrize("by", [0, 1, -1, -(2**40), 2**40])
+def test_a_count_outside_the_tensors_is_refused(device: str, by: int) -> None:
+    count = torch.zeros(1, dtype=torch.int32)
+    if by == 0:
+        counting[(1,)](count, by)
+        assert count == 1
+    else:
+        with pytest.raises(Exception, match="atomic: 1 of 1 addresses lie outside"):
+            counting[(1,)](count, by)
+
+
+def test_addresses_are_held_to_the_longest_view() -> None:
+    base = torch.zeros(64)
+    extents = Extents.of((base, base[8:16], base[60:], torch.zeros(0), 3, None))
+    first = base.data_ptr()
+    pointers = np.arange(first, first + 256, 4, dtype=np.uint64)
+    extents.hold("load", pointers, 4, np.True_)
+    for wrong in (first - 1, first + 253, first + 256, 2**64 - 2, 0):
+        with pytest.raises(OutOfBounds, match=r"load: [01] of 1 addresses"):
+            extents.hold("load", np.array([wrong], dtype=np.uint64), 4, np.True_)
+
+
+def test_one_access_stays_in_one_tensor() -> None:
+    """Neighbours in memory do not lend each other their elements."""
+    base = torch.zeros(32)
+    extents = Extents.of((base[:16], base[16:]))
+    first = base.data_ptr()
+    halves = np.arange(first, first + 128, 4, dtype=np.uint64).reshape(2, 16)
+    for half in halves:
+        extents.hold("load", half, 4, np.True_)
+    with pytest.raises(OutOfBounds, match="16 of 32 addresses lie outside the tensor"):
+        extents.hold("load", halves, 4, np.True_)
+    extents.hold("load", halves, 4, np.array([[True], [False]]))

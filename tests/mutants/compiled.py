@@ -21,7 +21,4 @@ def compiled(kernel: str, text: str) -> list[str]:
 
 
 if __name__ == "__main__":
-    found = {
-        name: compiled(kernel, text) for name, (kernel, text, _) in texts((COMPILED_PROBE,)).items()
-    }
-    print(json.dumps(found))
+    print(json.dumps({name: compiled(*text) for name, text in texts(COMPILED_PROBE).items()}))

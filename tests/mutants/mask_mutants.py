@@ -66,7 +66,7 @@ ENDS = (
         "the whole blocks go one too far",
         FULL,
         "one short of a tile",
-        "NaN lse, NaN o",
+        "out of bounds",
         Edit("full_end // BLOCK_N * BLOCK_N", "tl.cdiv(full_end, BLOCK_N) * BLOCK_N"),
     ),
     plant(
@@ -94,7 +94,7 @@ ENDS = (
         "v past the end is read",
         FULL,
         "one short of a tile",
-        "NaN o",
+        "out of bounds",
         Edit(
             "v = tl.load(v_ptrs + offset_v, mask=seen[:, None], other=0.0)",
             "v = tl.load(v_ptrs + offset_v)",
@@ -113,8 +113,8 @@ ENDS = (
     plant(
         "k past the end is read",
         FULL,
-        "memory that ends with the tensors",
-        "crash or wrong",
+        "room around the tensors",
+        "out of bounds",
         Edit(
             "k = tl.load(k_ptrs + offset_k, mask=seen[:, None], other=0.0)",
             "k = tl.load(k_ptrs + offset_k)",
@@ -123,8 +123,8 @@ ENDS = (
     plant(
         "q past the end is read",
         FULL,
-        "memory that ends with the tensors",
-        "crash or wrong",
+        "room around the tensors",
+        "out of bounds",
         Edit("tl.load(q_ptrs, mask=(offs_m < seqlen_q)[:, None], other=0.0)", "tl.load(q_ptrs)"),
     ),
 )

@@ -27,7 +27,8 @@ CHECKS = {
     "does not run": "Triton refuses the kernel, in the interpreter too",
     "compile": "the compiler for sm_80 refuses the kernel",
     "tf32": "compiled for sm_80, float32 products are made of tf32",
-    "crash or wrong": "in a process of its own: a wrong address ends it, or gives wrong numbers",
+    "out of bounds": "an address that is read or written lies in none of the tensors",
+    "wrong address": "the same, or wrong numbers, whichever a wrapped offset leads to",
 }
 
 

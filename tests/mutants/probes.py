@@ -44,6 +44,8 @@ def _case(module: ModuleType, variant: Variant, name: str) -> set[str]:
 def failed_checks(verdict: Verdict) -> set[str]:
     """The checks that a verdict fails; where o is wrong outright, sharpness is not asked."""
     words = " ".join(verdict.failures)
+    if "addresses lie outside the tensor" in words:
+        return {"out of bounds"}
     checks = set()
     for output, worst in (("o", verdict.o), ("lse", verdict.lse)):
         if worst.ratio > 1:
@@ -207,21 +209,21 @@ class Launches:
         return lambda *args, **kwargs: None
 
 
-def launched(module: ModuleType, variant: Variant, call: Callable[[], Any]) -> Launches:
+def launched(module: ModuleType, call: Callable[[], Any]) -> Launches:
     """What a call launches, with nothing being launched."""
-    kernel, stand_in = getattr(module, variant.name), Launches()
-    setattr(module, variant.name, stand_in)
+    kernel, stand_in = module._KERNEL, Launches()
+    module._KERNEL = stand_in  # type: ignore[attr-defined]
     try:
         call()
     finally:
-        setattr(module, variant.name, kernel)
+        module._KERNEL = kernel  # type: ignore[attr-defined]
     return stand_in
 
 
 @probe("the grid of 65544 heads")
 def grid(module: ModuleType, variant: Variant) -> set[str]:
     q = torch.empty((8193, 1, 8, variant.spec.head_dim), dtype=torch.float16)
-    grids = launched(module, variant, lambda: module.attention_fwd(q, q, q)).grids
+    grids = launched(module, lambda: module.attention_fwd(q, q, q)).grids
     fine = len(grids) == 1 and all(axis <= 65535 for axis in grids[0][1:])
     return set() if fine else {"grid"}
 
@@ -245,7 +247,7 @@ def host_sync(module: ModuleType, variant: Variant) -> set[str]:
             module.attention_fwd(*tensors, **options, causal_offset=offsets)
 
     try:
-        launched(module, variant, call)
+        launched(module, call)
     except RuntimeError:
         return {"host sync"}
     return set()

@@ -35,7 +35,7 @@ class WrongCall:
         (q, k, v), options = drawn(variant, SMALL)
         arguments = self.spoil({"q": q, "k": k, "v": v, **options})
         try:
-            launched(module, variant, lambda: module.attention_fwd(**arguments))
+            launched(module, lambda: module.attention_fwd(**arguments))
         except (TypeError, ValueError) as error:
             fine = type(error) is self.error and str(error).startswith(self.words)
             return set() if fine else {"refusal"}

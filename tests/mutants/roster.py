@@ -18,12 +18,13 @@ import softmax_mutants
 import target_mutants
 import torch
 import window_mutants
-from isolated_probes import ISOLATED
+from far_probes import FAR_PROBES
 from mutant import Mutant, clean_text
 from probes import look_up
 from triton.runtime.errors import InterpreterError
 
 from attngen import interpret
+from attngen.bounds import OutOfBounds
 from attngen.compile import load_text
 from attngen.variant import parse
 
@@ -55,25 +56,20 @@ def clean_pairs() -> list[tuple[str, str]]:
     return sorted({(mutant.kernel, mutant.probe) for mutant in MUTANTS.values()})
 
 
-def is_plain(probe: str) -> bool:
-    """Does a probe run in the interpreter, in the process of the tests?"""
-    return probe not in ISOLATED and probe != COMPILED_PROBE
-
-
 def failed(kernel: str, text: str, probe: str) -> set[str]:
     """The checks that a kernel's text fails on a probe, in the interpreter."""
     interpret.repair()
     with tempfile.TemporaryDirectory() as folder:
         module = load_text(kernel, text, folder)
-        # The buffers of the isolated probes are gigabytes, which have to stay untouched.
-        allocation = _nan_filled() if is_plain(probe) else nullcontext()
+        allocation = nullcontext() if probe in FAR_PROBES else _nan_filled()
         # What a wrong kernel does to numbers is no news.
         with allocation, np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 return look_up(probe)(module, parse(kernel))
-            except InterpreterError:
-                return {"does not run"}
+            except InterpreterError as error:
+                outside = isinstance(error.__cause__, OutOfBounds)
+                return {"out of bounds" if outside else "does not run"}
 
 
 @contextmanager
@@ -87,14 +83,12 @@ def _nan_filled() -> Iterator[None]:
         torch.use_deterministic_algorithms(before)
 
 
-def texts(probes: tuple[str, ...]) -> dict[str, tuple[str, str, str]]:
-    """Kernel, text and probe of every mutant, and every clean kernel, that meets these probes."""
+def texts(probe: str) -> dict[str, tuple[str, str]]:
+    """Kernel and text of every mutant, and every clean kernel, that meets this probe."""
     chosen = {
-        mutant.name: (mutant.kernel, mutant.text(), mutant.probe)
+        mutant.name: (mutant.kernel, mutant.text())
         for mutant in MUTANTS.values()
-        if mutant.probe in probes
+        if mutant.probe == probe
     }
-    for kernel, probe in clean_pairs():
-        if probe in probes:
-            chosen[f"{kernel}: {probe}"] = (kernel, clean_text(kernel), probe)
-    return chosen
+    clean = {f"{name}: {met}": (name, clean_text(name)) for name, met in clean_pairs()}
+    return chosen | {key: pair for key, pair in clean.items() if key.endswith(f": {probe}")}

@@ -157,7 +157,7 @@ SCORES = (
         "a mask for each head is assumed",
         MASK,
         "one mask for all heads",
-        "hard lse, hard o",
+        "out of bounds",
         Edit("mask.stride(1)", "mask.shape[2] * mask.shape[3]"),
     ),
     plant(

@@ -12,7 +12,7 @@ import pytest
 from mutant import DoesNotApply, Edit, Mutant, clean_text
 from planted_faults_table import PAGE, page
 from probes import PROBES, look_up
-from roster import COMPILED_PROBE, MUTANTS, clean_pairs, failed, is_plain
+from roster import COMPILED_PROBE, MUTANTS, clean_pairs, failed
 from target_mutants import HARMLESS, ONLY_ON_GPU
 
 from attngen.interpret import interpreting
@@ -29,12 +29,13 @@ def _by_name(mutants: object) -> list[object]:
     return [pytest.param(m, id=m.name) for m in mutants]  # type: ignore[attr-defined]
 
 
-def _outcomes(script: str, cache: Path, **environment: str) -> dict[str, list[str]]:
-    """What a script beside this file prints."""
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What the compiler says, asked in a process of its own that does not interpret."""
     kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     result = subprocess.run(
-        [sys.executable, HERE / script],
-        env=kept | environment | {"TRITON_CACHE_DIR": str(cache)},
+        [sys.executable, HERE / "compiled.py"],
+        env=kept | {"TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("cache"))},
         capture_output=True,
         text=True,
         check=False,
@@ -44,26 +45,13 @@ def _outcomes(script: str, cache: Path, **environment: str) -> dict[str, list[st
     return found
 
 
-@pytest.fixture(scope="session")
-def isolated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    if not hasattr(os, "fork"):
-        pytest.skip("no fork on this system")
-    return _outcomes("isolated.py", tmp_path_factory.mktemp("cache"), TRITON_INTERPRET="1")
-
-
-@pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    return _outcomes("compiled.py", tmp_path_factory.mktemp("cache"))
-
-
 def _found(
     request: pytest.FixtureRequest, key: str, kernel: str, text: str, probe: str
 ) -> set[str]:
     """The checks that a text fails on a probe, run where that probe runs."""
-    if is_plain(probe):
-        return failed(kernel, text, probe)
-    where = "compiled" if probe == COMPILED_PROBE else "isolated"
-    return set(request.getfixturevalue(where)[key])
+    if probe == COMPILED_PROBE:
+        return set(request.getfixturevalue("compiled")[key])
+    return failed(kernel, text, probe)
 
 
 @pytest.mark.parametrize(("kernel", "probe"), clean_pairs())
