@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from attngen.errors import InvalidSpec as InvalidSpec
     from attngen.errors import NotGenerated as NotGenerated
     from attngen.errors import StaleKernel as StaleKernel
+    from attngen.finder import load as load
     from attngen.runtime import attention as attention
-    from attngen.runtime import load as load
-    from attngen.spec import AttentionFwd as AttentionFwd
+    from attngen.spec_attention import AttentionFwd as AttentionFwd
     from attngen.variant import Variant as Variant
     from attngen.variant import parse as parse
 
 _HOMES = {
     "attention": "runtime",
-    "load": "runtime",
-    "AttentionFwd": "spec",
+    "load": "finder",
+    "AttentionFwd": "spec_attention",
     "TileConfig": "config",
     "Variant": "variant",
     "parse": "variant",

@@ -17,8 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from attngen import runtime, store
-from attngen.spec import AttentionFwd
+from attngen import finder, store
+from attngen.spec_attention import AttentionFwd
 from attngen.variant import parse
 
 Call = Callable[[], Any]
@@ -116,7 +116,7 @@ def _built(spec: AttentionFwd, backend: str) -> list[str]:
 
 
 def _kernel(name: str, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Call:
-    module = runtime.load(name)
+    module = finder.load(name)
     return lambda: module.attention_fwd(q, k, v)
 
 

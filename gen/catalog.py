@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attngen.config import BACKENDS, default_config, why_no_tile
-from attngen.spec import DTYPES, AttentionFwd
+from attngen.config import BACKENDS
+from attngen.ops import default_config, why_no_tile
+from attngen.spec import DTYPES
+from attngen.spec_attention import AttentionFwd
 from attngen.variant import Variant
 
 HEAD_DIMS = (32, 64, 96, 128, 256)

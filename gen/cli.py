@@ -7,6 +7,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,12 @@ import click
 
 from attngen import store
 from attngen.catalog import catalog
-from attngen.config import BACKENDS, TARGETS, TileConfig, default_config, why_no_tile
+from attngen.config import BACKENDS, TARGETS, TileConfig
 from attngen.errors import CannotCompile, InvalidSpec, NoGPU, NotGenerated
+from attngen.ops import OPS, default_config, why_no_tile
 from attngen.render import render
-from attngen.spec import DTYPES, OPS, AttentionFwd
-from attngen.variant import Variant, parse, spec_name
+from attngen.spec import DTYPES, Spec, option
+from attngen.variant import Variant, parse
 
 Command = Callable[..., Any]
 
@@ -50,7 +52,7 @@ def main() -> None:
 
 def _spec_options(command: Command) -> Command:
     """Names, and the options that choose specs and tiles."""
-    features = [f for spec in OPS.values() for f in spec.features if f.name != "causal"]
+    features = {f.name: f for op in OPS.values() for f in op.spec.features if f.name != "causal"}
     options = [
         click.argument("names", nargs=-1, metavar="[NAME]..."),
         click.option(
@@ -62,7 +64,7 @@ def _spec_options(command: Command) -> Command:
             "--dtype", multiple=True, metavar="DTYPE", help=f"One of {', '.join(DTYPES)}; repeats."
         ),
         click.option("--causal/--no-causal", default=None, help="Neither of them: both."),
-        *(click.option(f"--{f.name}", is_flag=True, help=f"{f.help}.") for f in features),
+        *(click.option(option(f.name), is_flag=True, help=f"{f.help}.") for f in features.values()),
         click.option("--block-m", type=int, help="Query rows a program."),
         click.option("--block-n", type=int, help="Keys a step."),
         click.option("--num-warps", type=int),
@@ -95,23 +97,27 @@ def _chosen(options: dict[str, Any], target: str | None = None) -> list[Variant]
     return [parse(name) for name in names] + variants
 
 
-def _specs(head_dims: Any, dtypes: Any, options: dict[str, Any]) -> Iterator[AttentionFwd]:
-    spec_class = OPS[options.pop("op")]
-    causal, head_dim_v = options.pop("causal"), options.pop("head_dim_v")
-    both = (False, True) if causal is None else (causal,)
-    for head_dim, dtype, causal_ in itertools.product(head_dims, dtypes, both):
-        yield spec_class(
-            head_dim=head_dim, head_dim_v=head_dim_v or 0, dtype=dtype, causal=causal_, **options
-        )
+def _specs(head_dims: Any, dtypes: Any, options: dict[str, Any]) -> Iterator[Spec]:
+    """The specs of an operator that the options ask for; causal and not, if they say neither."""
+    spec_class = OPS[options.pop("op")].spec
+    known = {field.name for field in fields(spec_class)}
+    given = {name: value for name, value in options.items() if value not in (None, False)}
+    for name in [*given, *(["causal"] if options["causal"] is False else [])]:
+        if name not in known:
+            raise click.UsageError(f"{option(name)} is no option of --op {spec_class.op}")
+    both = (False, True) if "causal" in known and options["causal"] is None else (None,)
+    for head_dim, dtype, causal in itertools.product(head_dims, dtypes, both):
+        extra = {} if causal is None else {"causal": causal}
+        yield spec_class(dtype=dtype, **{"head_dim": head_dim, **given, **extra})
 
 
-def _config(spec: AttentionFwd, tile: dict[str, int], target: str | None) -> TileConfig:
+def _config(spec: Spec, tile: dict[str, int], target: str | None) -> TileConfig:
     backend = "sm90" if target == "sm_90" else "triton"
     if reason := why_no_tile(spec, backend):
-        click.echo(f"portable kernel for {spec_name(spec)}: {reason}", err=True)
+        click.echo(f"portable kernel for {spec.name}: {reason}", err=True)
         backend = "triton"
     elif backend == "sm90":
-        click.echo(f"Hopper kernel (sm90) for {spec_name(spec)}", err=True)
+        click.echo(f"Hopper kernel (sm90) for {spec.name}", err=True)
     default = default_config(spec, backend)
     return TileConfig(**{**vars(default), **tile})
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from attngen import context_attention
 from attngen.config import padded
-from attngen.spec import AttentionFwd
+from attngen.spec_attention import AttentionFwd
 from attngen.variant import Variant
 
 _PAIR_TYPES = {"fp16": "f16x2", "bf16": "bf16x2"}
@@ -25,6 +26,7 @@ def names(variant: Variant) -> dict[str, Any]:
     o_over_q = padded(spec.head_dim) > 128
     sizes = _sizes(spec)
     return {
+        **context_attention.names(spec),
         "summary": _summary(),
         "gl_dtype": _GL_DTYPES[spec.dtype],
         "pair_type": _PAIR_TYPES[spec.dtype],

@@ -5,8 +5,9 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
+from attngen import context_attention
 from attngen.config import padded
-from attngen.spec import AttentionFwd
+from attngen.spec_attention import AttentionFwd
 from attngen.variant import Variant
 
 _TL_DTYPES = {"fp16": "tl.float16", "bf16": "tl.bfloat16", "fp32": "tl.float32"}
@@ -14,9 +15,10 @@ _TL_DTYPES = {"fp16": "tl.float16", "bf16": "tl.bfloat16", "fp32": "tl.float32"}
 
 def names(variant: Variant) -> dict[str, Any]:
     """What templates/triton uses of a variant."""
-    spec = variant.spec
+    spec: AttentionFwd = variant.spec
     arguments = _kernel_arguments(spec)
     return {
+        **context_attention.names(spec),
         "summary": _summary(variant),
         "tl_dtype": _TL_DTYPES[spec.dtype],
         "block_dv": padded(spec.head_dim_v),

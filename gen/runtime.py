@@ -5,43 +5,18 @@ Nothing is rendered here and nothing falls back in silence: what is not built ra
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
-from pathlib import Path
+from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from attngen import interpret, store
-from attngen.config import default_config
-from attngen.errors import InvalidSpec, NotGenerated
-from attngen.spec import AttentionFwd
-from attngen.variant import Variant, parse, spec_name
-
-_DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
-
-
-def load(name: str, folders: Iterable[Path] | None = None) -> ModuleType:
-    """The module of a generated kernel, by its name.
-
-    Args:
-        name: such as "attention_fwd_d128_bf16_causal_m128_n64_w8_s2"; `attngen list` has them.
-        folders: where to look; those of ATTNGEN_KERNELS and the package where they are not given.
-
-    Raises:
-        InvalidSpec: where the name is none.
-        NotGenerated: where none of the folders has the kernel.
-    """
-    parse(name)
-    for folder in store.search_path() if folders is None else folders:
-        path = folder / f"{name}.py"
-        if path.is_file():
-            return _load_file(name, path)
-    raise NotGenerated(f"{name} is not built; build it with: {_build_command(name)}")
+from attngen import interpret
+from attngen.errors import InvalidSpec
+from attngen.finder import DTYPES, find, is_hopper
+from attngen.spec_attention import AttentionFwd
 
 
 def attention(
@@ -160,14 +135,14 @@ def _kernel(
     hopper: bool = False,
 ) -> ModuleType:
     """The module of the built kernel for a spec, its preferred tile first."""
-    if dtype not in _DTYPES:
-        allowed = ", ".join(str(d) for d in _DTYPES)
+    if dtype not in DTYPES:
+        allowed = ", ".join(str(d) for d in DTYPES)
         raise InvalidSpec(f"dtype: got {dtype}, allowed are {allowed}")
     window, softcap, alibi, bias, mask, sinks = features
     spec = AttentionFwd(
         head_dim=head_dim,
         head_dim_v=head_dim_v,
-        dtype=_DTYPES[dtype],
+        dtype=DTYPES[dtype],
         causal=causal,
         window=window,
         softcap=softcap,
@@ -177,66 +152,6 @@ def _kernel(
         sinks=sinks,
     )
     return find(spec, hopper=hopper)
-
-
-def find(spec: AttentionFwd, *, hopper: bool = False) -> ModuleType:
-    """The built kernel for a spec: its default tile where that is built, else any other.
-
-    Args:
-        spec: what is to be computed.
-        hopper: may it be an sm90 kernel? One of them then comes before the portable ones.
-
-    Raises:
-        NotGenerated: where no tile of the spec is built.
-    """
-    backends = ("sm90", "triton") if hopper else ("triton",)
-    for folder in store.search_path():
-        variants = [
-            variant for name in store.names(folder) if (variant := parse(name)).spec == spec
-        ]
-        for backend in backends:
-            built = [variant for variant in variants if variant.config.backend == backend]
-            if built:
-                preferred = Variant(spec, default_config(spec, backend))
-                name = (preferred if preferred in built else built[0]).name
-                return _load_file(name, folder / f"{name}.py")
-    raise NotGenerated(
-        f"{spec_name(spec)} is not built for any tile; build it with: "
-        + _build_command("--op", spec.op, *spec.options)
-    )
-
-
-def _build_command(*words: str) -> str:
-    """The command that builds what is missing, into a folder that is looked in."""
-    command = ["attngen", "build", *words]
-    if not store.in_checkout():
-        listed = store.search_path()[:-1]
-        command += [
-            "--out",
-            str(listed[0]) if listed else f"DIR (and list DIR in {store.PATH_VARIABLE})",
-        ]
-    return " ".join(command)
-
-
-def cannot_run(variant: Variant, device: str) -> str | None:
-    """Why a kernel cannot run on a device, in words; None where it can.
-
-    Args:
-        variant: the kernel.
-        device: "cuda", or "cpu" under Triton's interpreter.
-    """
-    if variant.config.backend != "sm90":
-        return None
-    if device == "cpu":
-        return "Gluon, which sm90 kernels are written in, does not run in Triton's interpreter"
-    if not _is_hopper(torch.device(device)):
-        return f"sm90 kernels need compute capability 9.0; this is {torch.cuda.get_device_name()}"
-    return None
-
-
-@cache
-def _is_hopper(device: torch.device) -> bool:
-    return torch.cuda.get_device_capability(device) == (9, 0)
 
 
 def _takes_bulk_copies(tensors: Iterable[torch.Tensor]) -> bool:
@@ -250,7 +165,7 @@ def _takes_bulk_copies(tensors: Iterable[torch.Tensor]) -> bool:
         return False
     return all(
         tensor.is_cuda
-        and _is_hopper(tensor.device)
+        and is_hopper(tensor.device)
         and tensor.numel() > 0
         and tensor.data_ptr() % 16 == 0
         and all(
@@ -259,17 +174,3 @@ def _takes_bulk_copies(tensors: Iterable[torch.Tensor]) -> bool:
         )
         for tensor in tensors
     )
-
-
-@cache
-def _load_file(name: str, path: Path) -> ModuleType:
-    if interpret.interpreting():
-        interpret.repair()
-    shipped = path.parent == store.generated()
-    module_name = f"attngen.generated.{name}" if shipped else f"attngen_kernels.{name}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module
-    spec.loader.exec_module(module)
-    return module

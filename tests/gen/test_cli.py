@@ -71,7 +71,7 @@ def test_build_of_every_feature(tmp_path: Path) -> None:
         (["--dtype", "bf16"], "--head-dim is missing"),
         (["--head-dim", "64", "--dtype", "bf16", "--block-m", "48"], "block_m: got 48"),
         (["--op", "attention_bwd", "--head-dim", "64"], "'attention_bwd' is not"),
-        (["no_such_name"], "name: got 'no_such_name', allowed is <op>_d<head_dim>"),
+        (["no_such_name"], "name: got 'no_such_name', allowed is <op>[_<size>...]"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_2(tmp_path: Path, words: list[str], told: str) -> None:

@@ -14,10 +14,11 @@ from click.testing import CliRunner, Result
 from attngen import store
 from attngen.catalog import catalog
 from attngen.cli import main
-from attngen.config import TARGETS, TileConfig, default_config, why_no_tile, why_not
+from attngen.config import TARGETS, TileConfig
 from attngen.errors import InvalidSpec
+from attngen.ops import default_config, why_no_tile, why_not
 from attngen.render import render
-from attngen.spec import ATTENTION_FEATURES, AttentionFwd
+from attngen.spec_attention import ATTENTION_FEATURES, AttentionFwd
 from attngen.variant import Variant, parse
 
 CAUSAL = "attention_fwd_d128_bf16_causal_m128_n128_w4_s2_sm90"
@@ -179,17 +180,17 @@ def test_verify_in_the_interpreter_passes_it_over_with_the_reason(tmp_path: Path
 def test_which_kernel_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("triton")
-    from attngen import runtime
+    from attngen import finder
 
     spec = parse(FULL).spec
-    monkeypatch.setattr(runtime, "_load_file", lambda name, path: (name, path.parent))
+    monkeypatch.setattr(finder, "_load_file", lambda name, path: (name, path.parent))
     portable = "attention_fwd_d128_bf16_m64_n32_w4_s4"
-    assert runtime.find(spec) == (portable, store.generated())
-    assert runtime.find(spec, hopper=True) == (FULL, store.generated())
+    assert finder.find(spec) == (portable, store.generated())
+    assert finder.find(spec, hopper=True) == (FULL, store.generated())
     # The folders of ATTNGEN_KERNELS come first, whatever the family.
     run("build", portable, "--out", tmp_path)
     monkeypatch.setenv("ATTNGEN_KERNELS", str(tmp_path))
-    assert runtime.find(spec, hopper=True) == (portable, tmp_path)
+    assert finder.find(spec, hopper=True) == (portable, tmp_path)
 
 
 def _tensor(**change: Any) -> Any:
@@ -224,7 +225,7 @@ def test_what_the_bulk_copy_engine_takes(
     pytest.importorskip("torch")
     from attngen import runtime
 
-    monkeypatch.setattr(runtime, "_is_hopper", lambda device: device == "cuda:0")
+    monkeypatch.setattr(runtime, "is_hopper", lambda device: device == "cuda:0")
     monkeypatch.setattr(runtime.interpret, "interpreting", lambda: False)
     assert runtime._takes_bulk_copies([_tensor(), _tensor(**change)]) is taken
     monkeypatch.setattr(runtime.interpret, "interpreting", lambda: True)

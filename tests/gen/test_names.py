@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from attngen.catalog import catalog
-from attngen.config import TARGETS, TileConfig, default_config, why_not
+from attngen.config import TARGETS, TileConfig
 from attngen.errors import InvalidSpec
-from attngen.spec import ATTENTION_FEATURES, DTYPES, HEAD_DIMS, RULES, AttentionFwd
+from attngen.ops import default_config, why_not
+from attngen.spec import DTYPES
+from attngen.spec_attention import ATTENTION_FEATURES, HEAD_DIMS, AttentionFwd
 from attngen.variant import Variant, parse
 
 SPECS = st.builds(
@@ -93,7 +95,7 @@ def test_each_rule_names_the_field_the_value_and_what_is_allowed(field: str, val
         AttentionFwd(**{"head_dim": 128, "dtype": "bf16", field: value})  # type: ignore[arg-type]
     message = str(error.value)
     assert message.startswith(f"{field}: got {value!r}, allowed")
-    assert field in {rule.name for rule in RULES}
+    assert field in {rule.name for rule in AttentionFwd.rules}
 
 
 def test_every_broken_rule_is_reported_at_once() -> None:

@@ -14,9 +14,9 @@ from test_names import SPECS
 
 from attngen import store
 from attngen.catalog import catalog
-from attngen.config import default_config
+from attngen.ops import default_config
 from attngen.render import render
-from attngen.spec import AttentionFwd
+from attngen.spec_attention import AttentionFwd
 from attngen.variant import Variant, parse
 
 CAUSAL = "attention_fwd_d128_bf16_causal_m128_n64_w8_s2"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attngen import store
 from attngen.config import TileConfig
-from attngen.spec import AttentionFwd
+from attngen.spec_attention import AttentionFwd
 from attngen.variant import Variant
 
 FOLDER = Path(__file__).parents[1] / "diffs"

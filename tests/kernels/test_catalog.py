@@ -7,14 +7,14 @@ import pytest
 torch = pytest.importorskip("torch", reason="kernels need torch")
 pytest.importorskip("triton", reason="kernels need triton")
 
-from attngen import load, runtime  # noqa: E402
+from attngen import finder, load  # noqa: E402
 from attngen.catalog import catalog  # noqa: E402
 from attngen.verify import verify  # noqa: E402
 
 
 @pytest.mark.parametrize("name", catalog())
 def test_a_committed_kernel_is_right(device: str, name: str) -> None:
-    if reason := runtime.cannot_run(catalog()[name], device):
+    if reason := finder.cannot_run(catalog()[name], device):
         pytest.skip(reason)
     report = verify(load(name), catalog()[name], device)
     assert not report.failed, str(report)

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch", reason="kernels need torch")
 pytest.importorskip("triton", reason="kernels need triton")
 
 import attngen  # noqa: E402
-from attngen import InvalidSpec, NotGenerated, reference, runtime, store  # noqa: E402
+from attngen import InvalidSpec, NotGenerated, finder, reference, runtime, store  # noqa: E402
 from attngen.variant import parse  # noqa: E402
 
 SMALL = "attention_fwd_d16_fp32_causal_window_sinks_m16_n16_w4_s1"
@@ -171,7 +171,7 @@ def test_bad_tensors_of_features(
 
 def test_cpu_tensors_without_the_interpreter(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     q, k, v = tensors("cpu")
-    module = runtime.find(parse("attention_fwd_d32_fp32_m32_n32_w8_s2").spec)
+    module = finder.find(parse("attention_fwd_d32_fp32_m32_n32_w8_s2").spec)
     monkeypatch.setattr(module, "_INTERPRETED", False)
     with pytest.raises(TypeError, match="q: got device cpu, allowed is a GPU"):
         attngen.attention(q, k, v)

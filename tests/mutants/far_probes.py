@@ -13,7 +13,7 @@ from probes import Probe, drawn, hold, probe
 from triton.runtime.errors import InterpreterError
 
 from attngen.bounds import OutOfBounds
-from attngen.cases import Case
+from attngen.cases_attention import Case
 from attngen.variant import Variant
 
 FAR = 2**25

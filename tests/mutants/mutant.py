@@ -66,7 +66,8 @@ class Mutant:
     Attributes:
         name: the fault in words.
         kernel: the name of the variant that it is planted in.
-        probe: the input that shows it: a case of `attngen.cases`, or one of `probes.PROBES`.
+        probe: the input that shows it: a case of `attngen.cases_attention`, or one of
+            `probes.PROBES`.
         killed_by: the checks that fail on it, exactly.
         edits: what is changed in the rendered text.
     """

@@ -1,6 +1,7 @@
 """Inputs that show faults, each a function of a kernel's module that returns the checks it fails.
 
-Most are the cases of `attngen.cases`, held by `attngen.verify.check`; a few are inputs of our own.
+Most are the cases of `attngen.cases_attention`, held by `attngen.verify_attention.check`; a few
+are inputs of our own.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attngen import verify
-from attngen.cases import Case, cases, inputs
+from attngen import verify_attention
+from attngen.cases_attention import Case, cases, inputs
 from attngen.reference import attention, error_budget
 from attngen.reference.checks import Verdict, Worst, compare, plain_attention
 from attngen.variant import Variant
@@ -22,23 +23,23 @@ from attngen.variant import Variant
 Probe = Callable[[ModuleType, Variant], set[str]]
 
 PROBES: dict[str, Probe] = {}
-"""The probes that are not a plain case of `attngen.cases`, by name."""
+"""The probes that are not a plain case of `attngen.cases_attention`, by name."""
 
 EXTRA_CASES = {
     "many blocks of keys": Case("many blocks of keys", 16, 48 * 16, heads_q=1),
     "64 rows, many blocks": Case("64 rows, many blocks", 64, 24 * 16, heads_q=1),
 }
-"""Cases that `attngen.cases` does not have."""
+"""Cases that `attngen.cases_attention` does not have."""
 
 
 def look_up(name: str) -> Probe:
-    """The probe of that name, a case of `attngen.cases` among others."""
+    """The probe of that name, a case of `attngen.cases_attention` among others."""
     return PROBES[name] if name in PROBES else lambda module, variant: _case(module, variant, name)
 
 
 def _case(module: ModuleType, variant: Variant, name: str) -> set[str]:
     known = EXTRA_CASES | {case.name: case for case in cases(variant)}
-    return failed_checks(verify.check(module, variant, known[name], "cpu"))
+    return failed_checks(verify_attention.check(module, variant, known[name], "cpu"))
 
 
 def failed_checks(verdict: Verdict) -> set[str]:
@@ -101,7 +102,7 @@ def drawn(
 ) -> tuple[tuple[torch.Tensor, torch.Tensor, torch.Tensor], dict[str, Any]]:
     """Contiguous q, k and v of a case, and the options as tensors."""
     q, k, v, options = inputs(variant, case)
-    dtype = verify.TORCH_DTYPES[variant.spec.dtype]
+    dtype = verify_attention.TORCH_DTYPES[variant.spec.dtype]
     tensors = tuple(torch.from_numpy(x).to(dtype) for x in (q, k, v))
     arrays = {
         name: torch.from_numpy(x) if isinstance(x, np.ndarray) else x for name, x in options.items()

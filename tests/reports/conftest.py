@@ -13,7 +13,7 @@ from plain_inputs import Attend
 
 from attngen import runtime, store
 from attngen.config import TileConfig
-from attngen.spec import AttentionFwd
+from attngen.spec_attention import AttentionFwd
 from attngen.variant import Variant
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}

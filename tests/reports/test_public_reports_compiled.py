@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from attngen.config import TARGETS, TileConfig, default_config, shared_memory, why_not
+from attngen.config import TARGETS, TileConfig
 from attngen.errors import InvalidSpec
-from attngen.spec import AttentionFwd
+from attngen.ops import default_config, why_not
+from attngen.spec_attention import AttentionFwd
+from attngen.tiles_attention import shared_memory
 from attngen.variant import Variant
 
 pytestmark = pytest.mark.slow

@@ -19,12 +19,12 @@ from plain_inputs import FP16, FP32, Attend, close, column, zeros
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import attngen
-from attngen import runtime, store, verify
+from attngen import finder, store, verify
 from attngen.catalog import catalog
 from attngen.interpret import interpreting
 from attngen.reference.checks import compare
 from attngen.render import render
-from attngen.spec import AttentionFwd
+from attngen.spec_attention import AttentionFwd
 from attngen.variant import Variant, parse
 
 B, T, H, D = 2, 4, 3, 16
@@ -162,7 +162,7 @@ class Launches:
 def launches(attend: Attend, device: str, monkeypatch: pytest.MonkeyPatch) -> Launches:
     """The launches of the plain fp16 kernel of head dim 16, none of which happens."""
     attend(zeros(device, 1), zeros(device, 1), zeros(device, 1))
-    module: Any = runtime.find(AttentionFwd(head_dim=16, dtype="fp16"))
+    module: Any = finder.find(AttentionFwd(head_dim=16, dtype="fp16"))
     stand_in = Launches()
     monkeypatch.setattr(module, module.__name__.rpartition(".")[2], stand_in)
     return stand_in

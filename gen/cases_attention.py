@@ -1,4 +1,4 @@
-"""The inputs that kernels are verified on: tile edges, hard values, odd layouts.
+"""The inputs that attention kernels are verified on: tile edges, hard values, odd layouts.
 
 One table serves `attngen verify` and the tests. A new feature adds one line to `_FEATURE_VALUES`.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attngen.spec import AttentionFwd
+from attngen.spec_attention import AttentionFwd
 from attngen.variant import Variant
 
 Floats = NDArray[np.float32]
@@ -178,7 +178,7 @@ def inputs(variant: Variant, case: Case) -> tuple[Floats, Floats, Floats, dict[s
     The same variant and case give the same numbers in every process.
     """
     rng = np.random.default_rng(zlib.crc32(f"{variant.name} {case.name}".encode()))
-    spec = variant.spec
+    spec: AttentionFwd = variant.spec
     q_shape = (case.batch, case.seqlen_q, case.heads_q, spec.head_dim)
     k_shape = (case.batch, case.seqlen_kv, case.heads_kv, spec.head_dim)
     v_shape = (case.batch, case.seqlen_kv, case.heads_kv, spec.head_dim_v)

@@ -1,0 +1,33 @@
+"""The names that the attention templates of every family use."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attngen.config import padded
+from attngen.spec_attention import AttentionFwd
+
+DTYPE_WORDS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
+
+
+def names(spec: AttentionFwd) -> dict[str, Any]:
+    """What attention templates use of a spec, whatever the tile."""
+    return {
+        "title": _title(spec),
+        "block_d": padded(spec.head_dim),
+        "pads_d": padded(spec.head_dim) != spec.head_dim,
+        "empty_lse": "sink" if spec.sinks else "-inf",
+    }
+
+
+def _title(spec: AttentionFwd) -> str:
+    extras = [f.name for f in spec.features if f.name != "causal" and getattr(spec, f.name)]
+    if len(extras) > 4:
+        extras[3:] = [f"{len(extras) - 3} more"]
+    head_dims = f"head dim {spec.head_dim}"
+    if spec.head_dim_v != spec.head_dim:
+        head_dims += f" (v {spec.head_dim_v})"
+    words = ["Causal attention" if spec.causal else "Attention", "forward"]
+    if extras:
+        words.append(f"with {', '.join(extras)}")
+    return f"{' '.join(words)}, {head_dims}, {DTYPE_WORDS[spec.dtype]}"

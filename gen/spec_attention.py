@@ -1,0 +1,75 @@
+"""What the attention kernels compute."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from attngen.spec import Feature, Rule, Spec, rules_of
+
+HEAD_DIMS = range(8, 257, 8)
+"""Head dims the templates take: rows of a 16-bit tensor are then a multiple of 16 bytes."""
+
+ATTENTION_FEATURES = (
+    Feature("causal", "query i sees key j when j <= i + causal_offset (bottom-right by default)"),
+    Feature("window", "a query sees `left` keys before its position and `right` after it"),
+    Feature("softcap", "scores become softcap * tanh(score / softcap)"),
+    Feature("alibi", "scores lose slope * distance, one slope a head"),
+    Feature("bias", "a tensor is added to the scores"),
+    Feature("mask", "a boolean tensor says which keys are visible"),
+    Feature("sinks", "one extra logit a head in the denominator, without a value"),
+)
+
+
+def _head_dim(name: str) -> Rule:
+    allowed = f"a multiple of {HEAD_DIMS.step} from {HEAD_DIMS.start} to {HEAD_DIMS[-1]}"
+
+    def broken(spec: AttentionFwd) -> bool:
+        value = getattr(spec, name)
+        if name == "head_dim_v" and value == spec.head_dim:
+            return False  # what is wrong with both is said once
+        return isinstance(value, bool) or not isinstance(value, int) or value not in HEAD_DIMS
+
+    return Rule(name, broken, lambda spec: f"got {getattr(spec, name)!r}, allowed is {allowed}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionFwd(Spec):
+    """Attention forward over dense tensors: o = softmax(q k^T * sm_scale) v and its log-sum-exp.
+
+    Attributes:
+        head_dim: columns of q and k.
+        head_dim_v: columns of v and o; `head_dim` where it is not given.
+        causal: the further switches are those of ATTENTION_FEATURES.
+    """
+
+    op: ClassVar[str] = "attention_fwd"
+    features: ClassVar[tuple[Feature, ...]] = ATTENTION_FEATURES
+    sizes: ClassVar[dict[str, str]] = {"head_dim": "d", "head_dim_v": "dv"}
+    rules: ClassVar[tuple[Rule, ...]] = (
+        _head_dim("head_dim"),
+        _head_dim("head_dim_v"),
+        *rules_of(ATTENTION_FEATURES),
+    )
+
+    head_dim: int
+    head_dim_v: int = 0
+    causal: bool = False
+    window: bool = False
+    softcap: bool = False
+    alibi: bool = False
+    bias: bool = False
+    mask: bool = False
+    sinks: bool = False
+
+    def __post_init__(self) -> None:
+        """Fill in `head_dim_v` and hold the rules."""
+        if type(self.head_dim_v) is int and self.head_dim_v == 0:
+            object.__setattr__(self, "head_dim_v", self.head_dim)
+        super().__post_init__()
+
+    @property
+    def named_sizes(self) -> dict[str, int]:
+        """The head dims; one of them where they are the same."""
+        sizes = {"head_dim": self.head_dim, "head_dim_v": self.head_dim_v}
+        return sizes if self.head_dim_v != self.head_dim else {"head_dim": self.head_dim}
