@@ -132,11 +132,12 @@ def test_the_largest_numbers_allowed() -> None:
 
 
 def test_the_points_of_the_plot() -> None:
-    points = roofline_plot.points(roofline.ask(), [])
-    ((intensity, speed),) = points["three kernels"]
+    three, one = roofline_plot.floors(roofline.ask())
+    ((intensity, speed),) = three.points
     assert f"{intensity:.0f}" == "63" and speed == pytest.approx(intensity * 3.35)
-    ((intensity, speed),) = points["generated kernel"]
+    ((intensity, speed),) = one.points
     assert intensity == 6553.6 and speed == pytest.approx(989.4)
+    assert (three.label, one.label) == ("three kernels, floor", "one fused kernel, floor")
 
 
 @pytest.mark.parametrize("ending", ["svg", "png", "pdf"])

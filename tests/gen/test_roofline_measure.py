@@ -84,9 +84,9 @@ def test_a_record_and_its_line() -> None:
     line = roofline_measure.line(found)
     for told in ("8192", "16.156 GiB", "6.500", "3.614", "0.156 GiB", "1.500", "1.111", "99.03 %"):
         assert told in line
-    points = roofline_plot.points(asked, [found])
-    assert points["generated kernel"] == [(6553.6, pytest.approx(asked.layer.flops / 1.5e9))]
-    assert points["three kernels"][0][1] == pytest.approx(asked.layer.flops / 6.5e9)
+    three, one = roofline_plot.measured(asked, [found])
+    assert one.points == [(6553.6, pytest.approx(asked.layer.flops / 1.5e9))]
+    assert three.points[0][1] == pytest.approx(asked.layer.flops / 6.5e9)
 
 
 def test_the_command_prints_a_table_and_a_results_file(
