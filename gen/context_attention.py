@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from attngen.config import padded
-from attngen.spec_attention import AttentionFwd
+from attngen.spec_attention import Attention
 
 DTYPE_WORDS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
-def names(spec: AttentionFwd) -> dict[str, Any]:
+def names(spec: Attention) -> dict[str, Any]:
     """What attention templates use of a spec, whatever the tile."""
     return {
         "title": _title(spec),
@@ -20,7 +20,7 @@ def names(spec: AttentionFwd) -> dict[str, Any]:
     }
 
 
-def _title(spec: AttentionFwd) -> str:
+def _title(spec: Attention) -> str:
     extras = [f.name for f in spec.features if f.name != "causal" and getattr(spec, f.name)]
     if len(extras) > 4:
         extras[3:] = [f"{len(extras) - 3} more"]

@@ -24,7 +24,7 @@ ATTENTION_FEATURES = (
 def _head_dim(name: str) -> Rule:
     allowed = f"a multiple of {HEAD_DIMS.step} from {HEAD_DIMS.start} to {HEAD_DIMS[-1]}"
 
-    def broken(spec: AttentionFwd) -> bool:
+    def broken(spec: Attention) -> bool:
         value = getattr(spec, name)
         if name == "head_dim_v" and value == spec.head_dim:
             return False  # what is wrong with both is said once
@@ -34,8 +34,8 @@ def _head_dim(name: str) -> Rule:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionFwd(Spec):
-    """Attention forward over dense tensors: o = softmax(q k^T * sm_scale) v and its log-sum-exp.
+class Attention(Spec):
+    """What all attention has: o = softmax(q k^T * sm_scale) v and its log-sum-exp.
 
     Attributes:
         head_dim: columns of q and k.
@@ -43,14 +43,7 @@ class AttentionFwd(Spec):
         causal: the further switches are those of ATTENTION_FEATURES.
     """
 
-    op: ClassVar[str] = "attention_fwd"
-    features: ClassVar[tuple[Feature, ...]] = ATTENTION_FEATURES
     sizes: ClassVar[dict[str, str]] = {"head_dim": "d", "head_dim_v": "dv"}
-    rules: ClassVar[tuple[Rule, ...]] = (
-        _head_dim("head_dim"),
-        _head_dim("head_dim_v"),
-        *rules_of(ATTENTION_FEATURES),
-    )
 
     head_dim: int
     head_dim_v: int = 0
@@ -58,8 +51,6 @@ class AttentionFwd(Spec):
     window: bool = False
     softcap: bool = False
     alibi: bool = False
-    bias: bool = False
-    mask: bool = False
     sinks: bool = False
 
     def __post_init__(self) -> None:
@@ -73,3 +64,44 @@ class AttentionFwd(Spec):
         """The head dims; one of them where they are the same."""
         sizes = {"head_dim": self.head_dim, "head_dim_v": self.head_dim_v}
         return sizes if self.head_dim_v != self.head_dim else {"head_dim": self.head_dim}
+
+
+def attention_rules(features: tuple[Feature, ...]) -> tuple[Rule, ...]:
+    """The rules of every attention with these features."""
+    return (_head_dim("head_dim"), _head_dim("head_dim_v"), *rules_of(features))
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionFwd(Attention):
+    """Attention forward over dense tensors."""
+
+    op: ClassVar[str] = "attention_fwd"
+    features: ClassVar[tuple[Feature, ...]] = ATTENTION_FEATURES
+    rules: ClassVar[tuple[Rule, ...]] = attention_rules(ATTENTION_FEATURES)
+
+    bias: bool = False
+    mask: bool = False
+
+
+DECODE_FEATURES = (
+    *(feature for feature in ATTENTION_FEATURES if feature.name not in ("bias", "mask")),
+    Feature("paged", "k and v lie in the pages of a cache, found through a block table"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionDecode(Attention):
+    """Attention of a few queries a sequence, its keys split over programs and merged.
+
+    Attributes:
+        paged: k and v lie in the pages of a cache; the further switches are DECODE_FEATURES.
+    """
+
+    op: ClassVar[str] = "attention_decode"
+    features: ClassVar[tuple[Feature, ...]] = DECODE_FEATURES
+    rules: ClassVar[tuple[Rule, ...]] = attention_rules(DECODE_FEATURES)
+    # No tensors shaped like the scores: partials that both templates use ask for them.
+    bias: ClassVar[bool] = False
+    mask: ClassVar[bool] = False
+
+    paged: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attngen.config import ELEMENT_BYTES, TileConfig, padded
-from attngen.spec_attention import AttentionFwd
+from attngen.spec_attention import Attention, AttentionFwd
 
 
 def shared_memory(spec: AttentionFwd, config: TileConfig) -> int:
@@ -19,11 +19,12 @@ def shared_memory(spec: AttentionFwd, config: TileConfig) -> int:
 
 def why_not(spec: AttentionFwd, config: TileConfig) -> str | None:
     """Why this tile cannot serve this spec, in words; None where it can."""
-    rules = _why_not_sm90 if config.backend == "sm90" else _why_not_triton
+    rules = _why_not_sm90 if config.backend == "sm90" else why_not_triton
     return rules(spec, config)
 
 
-def _why_not_triton(spec: AttentionFwd, config: TileConfig) -> str | None:
+def why_not_triton(spec: Attention, config: TileConfig) -> str | None:
+    """Why a portable kernel cannot have this tile, in words; None where it can."""
     for name in ("block_m", "block_n"):
         value = getattr(config, name)
         if value not in (16, 32, 64, 128, 256):
