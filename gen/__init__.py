@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from attngen.errors import StaleKernel as StaleKernel
     from attngen.finder import load as load
     from attngen.runtime import attention as attention
+    from attngen.runtime_decode import attention_decode as attention_decode
+    from attngen.spec_attention import AttentionDecode as AttentionDecode
     from attngen.spec_attention import AttentionFwd as AttentionFwd
     from attngen.variant import Variant as Variant
     from attngen.variant import parse as parse
 
 _HOMES = {
     "attention": "runtime",
+    "attention_decode": "runtime_decode",
     "load": "finder",
+    "AttentionDecode": "spec_attention",
     "AttentionFwd": "spec_attention",
     "TileConfig": "config",
     "Variant": "variant",

@@ -172,6 +172,17 @@ def _slopes(heads: int) -> Floats:
     return slopes
 
 
+def option_values(
+    rng: np.random.Generator, variant: Variant, shape: tuple[int, ...]
+) -> dict[str, Any]:
+    """Values for a call's options, for scores [batch, heads_q, seqlen_q, seqlen_kv]."""
+    return {
+        argument: value(rng, variant, shape)
+        for feature, (argument, value) in _FEATURE_VALUES.items()
+        if getattr(variant.spec, feature)
+    }
+
+
 def inputs(variant: Variant, case: Case) -> tuple[Floats, Floats, Floats, dict[str, Any]]:
     """q, k, v in float32, not yet rounded, and the options of the call, for one case.
 
@@ -183,11 +194,8 @@ def inputs(variant: Variant, case: Case) -> tuple[Floats, Floats, Floats, dict[s
     k_shape = (case.batch, case.seqlen_kv, case.heads_kv, spec.head_dim)
     v_shape = (case.batch, case.seqlen_kv, case.heads_kv, spec.head_dim_v)
     q, k, v = (x.astype(np.float32) for x in FAMILIES[case.family](rng, q_shape, k_shape, v_shape))
-    options: dict[str, Any] = {}
     scores_shape = (case.batch, case.heads_q, case.seqlen_q, case.seqlen_kv)
-    for feature, (argument, value) in _FEATURE_VALUES.items():
-        if getattr(spec, feature):
-            options[argument] = value(rng, variant, scores_shape)
+    options = option_values(rng, variant, scores_shape)
     if case.broadcast:
         options |= {"bias": options["bias"][:, :1]} if spec.bias else {}
         options |= {"mask": options["mask"][:1]} if spec.mask else {}

@@ -58,6 +58,7 @@ def _arguments(spec: AttentionDecode, positions: bool) -> dict[str, str]:
     """The kernel's parameters, in order, and what the launcher passes for each."""
     arguments = {"q_ptr": "q", "k_ptr": "k", "v_ptr": "v", "o_ptr": "o_split"}
     arguments |= {"lse_ptr": "lse_split", "seqlens_kv_ptr": "seqlens_kv"}
+    strides: dict[str, tuple[str, ...]]
     strides = {"q": ("b", "m", "h"), "k": ("b", "n", "h"), "v": ("b", "n", "h")}
     if spec.paged:
         arguments["block_table_ptr"] = "block_table"

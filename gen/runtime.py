@@ -71,15 +71,9 @@ def attention(
         TypeError: for an argument of the wrong type, dtype or device.
         ValueError: for an argument of the wrong shape, strides or value.
     """
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
-        if tensor.dim() != 4:
-            raise ValueError(
-                f"{name}: got shape {tuple(tensor.shape)}, allowed is [batch, seqlen, heads, dim]"
-            )
+    check_tensors(q=q, k=k, v=v)
     options: dict[str, Any] = {"sm_scale": sm_scale, "out": out}
-    window_size = _window(window_size)
+    window_size = checked_window(window_size)
     windowed = window_size != (-1, -1)
     features = {
         "window_size": window_size if windowed else None,
@@ -92,7 +86,7 @@ def attention(
     options |= {name: value for name, value in features.items() if value is not None}
     if causal or windowed or alibi_slopes is not None:
         options["causal_offset"] = causal_offset
-    _check_softcap(softcap)
+    check_softcap(softcap)
     kernel = _kernel(
         q.shape[3],
         v.shape[3],
@@ -111,7 +105,19 @@ def attention(
     return (o, lse) if return_lse else o
 
 
-def _window(window_size: Sequence[int]) -> tuple[int, int]:
+def check_tensors(**tensors: torch.Tensor) -> None:
+    """Hold q, k and v to tensors of four dimensions."""
+    for name, tensor in tensors.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
+        if tensor.dim() != 4:
+            raise ValueError(
+                f"{name}: got shape {tuple(tensor.shape)}, allowed is [batch, seqlen, heads, dim]"
+            )
+
+
+def checked_window(window_size: Sequence[int]) -> tuple[int, int]:
+    """The window as two ints from -1 up."""
     values = tuple(window_size)
     if len(values) != 2 or any(isinstance(x, bool) or not isinstance(x, int) for x in values):
         raise TypeError(f"window_size: got {window_size!r}, allowed are two ints (left, right)")
@@ -120,7 +126,8 @@ def _window(window_size: Sequence[int]) -> tuple[int, int]:
     return values
 
 
-def _check_softcap(softcap: float | None) -> None:
+def check_softcap(softcap: float | None) -> None:
+    """Hold a softcap to a finite number above 0."""
     if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
         raise ValueError(f"softcap: got {softcap}, allowed is None or a finite number above 0")
 

@@ -25,9 +25,15 @@ def shared_memory(spec: AttentionDecode, config: TileConfig) -> int:
 
 
 def default_config(spec: AttentionDecode, backend: str) -> TileConfig:
-    """The tile to take where nobody tuned: few rows, and as many keys in flight as fit."""
+    """The tile to take where nobody tuned: few rows, and as many keys in flight as fit.
+
+    No target spills. Where pages are looked up, one stage of the pipeline holds the look-up.
+    """
     columns = max(padded(spec.head_dim), padded(spec.head_dim_v))
-    block_n = max(16, min(64, 8192 // columns)) // (2 if spec.dtype == "fp32" else 1)
+    if spec.dtype == "fp32":
+        block_n, num_warps, num_stages = (32 if columns <= 128 else 16), 8, 2
+    else:
+        block_n, num_warps, num_stages = (64 if columns <= 128 else 32), 4, 3 + spec.paged
     return TileConfig(
-        block_m=16, block_n=max(16, block_n), num_warps=4, num_stages=2, backend=backend
+        block_m=16, block_n=block_n, num_warps=num_warps, num_stages=num_stages, backend=backend
     )

@@ -26,22 +26,22 @@ def check(module: ModuleType, variant: Variant, case: Case, device: str) -> Verd
     spec = variant.spec
     *numbers, options = inputs(variant, case)
     q, k, v = place(numbers, TORCH_DTYPES[spec.dtype], device, fused=case.fused)
-    out, guard = _guarded((*q.shape[:3], spec.head_dim_v), q.dtype, device)
+    out, guard = guarded((*q.shape[:3], spec.head_dim_v), q.dtype, device)
     failures = []
     try:
-        with _nan_filled_outputs():
-            o, lse = module.attention_fwd(q, k, v, **_on_device(options, device), out=out)
+        with nan_filled_outputs():
+            o, lse = module.attention_fwd(q, k, v, **on_device(options, device), out=out)
     except InterpreterError as error:
         if not isinstance(error.__cause__, OutOfBounds):
             raise
         failures.append(str(error.__cause__))
         o, lse = out, out.new_full((q.shape[0], q.shape[2], q.shape[1]), torch.nan)
-    exact = [_numpy(x) for x in (q, k, v)]
+    exact = [numpy_of(x) for x in (q, k, v)]
     attn = {**options, "causal": spec.causal}
     expected = attention(*exact, **attn)
     bounds = error_budget(*exact, operand_dtype=spec.dtype, block_n=variant.config.block_n, **attn)
     plain = plain_attention(*exact, operand_dtype=spec.dtype, **attn)
-    verdict = compare(_numpy(o), _numpy(lse), *expected, *bounds, plain, out_dtype=spec.dtype)
+    verdict = compare(numpy_of(o), numpy_of(lse), *expected, *bounds, plain, out_dtype=spec.dtype)
     failures += verdict.failures
     if o is not out:
         failures.append("returned another tensor than out")
@@ -51,7 +51,7 @@ def check(module: ModuleType, variant: Variant, case: Case, device: str) -> Verd
 
 
 @contextmanager
-def _nan_filled_outputs() -> Iterator[None]:
+def nan_filled_outputs() -> Iterator[None]:
     """What a launcher allocates begins as NaN, so that a row that is never written shows."""
 
     def new_nan(self: torch.Tensor, *size: Any, **options: Any) -> torch.Tensor:
@@ -75,7 +75,7 @@ def place(
     """
     tensors = [torch.from_numpy(x).to(dtype) for x in numbers]
     if not fused:
-        placed = [_guarded(tuple(x.shape), dtype, device)[0] for x in tensors]
+        placed = [guarded(tuple(x.shape), dtype, device)[0] for x in tensors]
     else:
         batch = tensors[0].shape[0]
         rows = max(x.shape[1] for x in tensors) + 1
@@ -90,7 +90,7 @@ def place(
     return placed
 
 
-def _guarded(
+def guarded(
     shape: tuple[int, ...], dtype: torch.dtype, device: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A NaN-filled tensor [batch, seqlen, heads, columns], and the NaN rows around it."""
@@ -99,12 +99,14 @@ def _guarded(
     return buffer[:, 1 : seqlen + 1], buffer[:, :: seqlen + 1]
 
 
-def _on_device(options: dict[str, Any], device: str) -> dict[str, Any]:
+def on_device(options: dict[str, Any], device: str) -> dict[str, Any]:
+    """Options with the arrays among them as tensors."""
     return {
         name: torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
         for name, value in options.items()
     }
 
 
-def _numpy(x: torch.Tensor) -> Any:
+def numpy_of(x: torch.Tensor) -> Any:
+    """A tensor as float64 numpy."""
     return x.double().cpu().numpy()

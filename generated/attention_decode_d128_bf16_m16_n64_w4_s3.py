@@ -1,0 +1,448 @@
+# Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
+#   attention_decode_d128_bf16_m16_n64_w4_s3
+"""Attention forward, head dim 128, bfloat16.
+
+    s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
+
+One program takes 16 rows, which are queries times the query heads that share a KV head, over one
+split of the keys, 64 at a time, and leaves their state (o, lse) in float32; a second kernel merges
+the splits' states (FlashAttention, arXiv 2205.14135, section 3.1; Flash-Decoding). The recurrence
+is that of Milakov and Gimelshein, arXiv 1805.02867, section 3. All sums are float32.
+"""
+
+import functools
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+HEAD_DIM = tl.constexpr(128)
+HEAD_DIM_V = tl.constexpr(128)
+BLOCK_D = tl.constexpr(128)
+BLOCK_DV = tl.constexpr(128)
+BLOCK_M = tl.constexpr(16)
+BLOCK_N = tl.constexpr(64)
+BLOCK_S = tl.constexpr(16)
+NUM_WARPS = 4
+NUM_STAGES = 3
+DTYPE = torch.bfloat16
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit
+def online_softmax_step(s, m, l, acc, scale_log2):
+    """Fold a block of scores into the rows' state (m, l, acc); also returns p = exp(s - m).
+
+    scale_log2 takes a difference of scores to base 2. The difference comes first, so that scores
+    of any size keep its full precision and p never exceeds 1.
+    """
+    m_new = tl.maximum(m, tl.max(s, 1))
+    # Rows that have seen no key yet: any finite reference keeps -inf - m from being NaN.
+    reference = tl.where(m_new == float("-inf"), 0.0, m_new)
+    p = tl.math.exp2((s - reference[:, None]) * scale_log2)
+    alpha = tl.math.exp2((m - reference) * scale_log2)
+    l = l * alpha + tl.sum(p, 1)
+    acc = acc * alpha[:, None]
+    return p, m_new, l, acc
+
+
+@triton.jit(
+    do_not_specialize=[
+        "seqlen_q",
+        "seqlen_kv",
+        "heads_kv",
+        "group_size",
+        "num_splits",
+        "split_size",
+    ]
+)
+def attention_decode_d128_bf16_m16_n64_w4_s3(
+    q_ptr,
+    k_ptr,
+    v_ptr,
+    o_ptr,
+    lse_ptr,
+    seqlens_kv_ptr,
+    stride_qb,
+    stride_qm,
+    stride_qh,
+    stride_kb,
+    stride_kn,
+    stride_kh,
+    stride_vb,
+    stride_vn,
+    stride_vh,
+    stride_os,
+    stride_ob,
+    stride_om,
+    stride_oh,
+    stride_ls,
+    seqlen_q,
+    seqlen_kv,
+    heads_kv,
+    group_size,
+    num_splits,
+    split_size,
+    sm_scale,
+):
+    """Compute the state of BLOCK_M rows, queries times heads of a group, over one split's keys."""
+    # Which keys: KV heads vary fastest, then the tiles of rows, then the splits, then sequences.
+    num_tiles_m = tl.cdiv(seqlen_q * group_size, BLOCK_M)
+    head_kv = (tl.program_id(0) % heads_kv).to(tl.int64)
+    tile = tl.program_id(0) // heads_kv % num_tiles_m
+    split = tl.program_id(0) // (heads_kv * num_tiles_m) % num_splits
+    batch = (tl.program_id(0) // (heads_kv * num_tiles_m * num_splits)).to(tl.int64)
+    if seqlens_kv_ptr is not None:
+        seqlen_kv = tl.minimum(tl.maximum(tl.load(seqlens_kv_ptr + batch), 0), seqlen_kv)
+
+    # Row r of the group is head r % group_size of query r // group_size. Addresses, in 64 bits: a
+    # row times its stride may exceed 32.
+    rows = tile * BLOCK_M + tl.arange(0, BLOCK_M)
+    is_row = rows < seqlen_q * group_size
+    offs_m = rows // group_size
+    head = head_kv * group_size + rows % group_size
+    offs_d = tl.arange(0, BLOCK_D)
+    offs_dv = tl.arange(0, BLOCK_DV)
+    q_rows = q_ptr + batch * stride_qb + offs_m.to(tl.int64) * stride_qm + head * stride_qh
+    o_rows = o_ptr + split.to(tl.int64) * stride_os + batch * stride_ob
+    o_rows += offs_m.to(tl.int64) * stride_om + head * stride_oh
+    k_ptrs = k_ptr + batch * stride_kb + head_kv * stride_kh + offs_d[None, :]
+    v_ptrs = v_ptr + batch * stride_vb + head_kv * stride_vh + offs_dv[None, :]
+
+    # No query sees a key outside seen_begin to seen_end: such rows of k and v are never read.
+    seen_end = seqlen_kv
+    whole_end = seqlen_kv
+    seen_begin = 0
+
+    # The keys of this split: of a fixed size, or an even share, in whole blocks, of what is seen.
+    if split_size > 0:
+        kv_begin = split * split_size
+        kv_end = tl.minimum(kv_begin + split_size, seen_end)
+        kv_begin = tl.maximum(kv_begin, seen_begin)
+    else:
+        share = tl.cdiv(tl.cdiv(seen_end - seen_begin, num_splits), BLOCK_N) * BLOCK_N
+        kv_begin = seen_begin + split * share
+        kv_end = tl.minimum(kv_begin + share, seen_end)
+    # Every query sees all keys of the blocks from full_begin to full_end.
+    full_end = tl.maximum(tl.minimum(whole_end, kv_end) - kv_begin, 0) // BLOCK_N * BLOCK_N
+    full_end += kv_begin
+
+    q = tl.load(q_rows[:, None] + offs_d[None, :], mask=is_row[:, None], other=0.0)
+    m = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    l = tl.zeros([BLOCK_M], tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
+
+    # Blocks that every query sees whole.
+    for start_n in tl.range(kv_begin, full_end, BLOCK_N):
+        offs_n = start_n + tl.arange(0, BLOCK_N)
+        k_rows = offs_n.to(tl.int64) * stride_kn
+        k = tl.load(k_ptrs + k_rows[:, None])
+        v_rows = offs_n.to(tl.int64) * stride_vn
+        v = tl.load(v_ptrs + v_rows[:, None])
+        s = tl.dot(q, k.T)
+        p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
+        acc = tl.dot(p.to(tl.bfloat16), v, acc)
+
+    # Blocks that the diagonal, the end of the keys or the end of the split cuts.
+    for start_n in tl.range(full_end, kv_end, BLOCK_N):
+        offs_n = start_n + tl.arange(0, BLOCK_N)
+        seen = (offs_n >= kv_begin) & (offs_n < kv_end)
+        k_rows = offs_n.to(tl.int64) * stride_kn
+        k = tl.load(k_ptrs + k_rows[:, None], mask=seen[:, None], other=0.0)
+        v_rows = offs_n.to(tl.int64) * stride_vn
+        v = tl.load(v_ptrs + v_rows[:, None], mask=seen[:, None], other=0.0)
+        s = tl.dot(q, k.T)
+        s = tl.where(seen[None, :], s, float("-inf"))
+        p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
+        acc = tl.dot(p.to(tl.bfloat16), v, acc)
+
+    m = m * sm_scale
+    # One division, at the end. Rows that saw no key are the empty state: o = 0, lse = -inf.
+    is_empty = l == 0.0
+    o = acc * (1.0 / tl.where(is_empty, 1.0, l))[:, None]
+    lse = tl.where(is_empty, float("-inf"), m + tl.log(l))
+    lse_rows = lse_ptr + split.to(tl.int64) * stride_ls
+    lse_rows += (batch * heads_kv * group_size + head) * seqlen_q + offs_m
+    tl.store(lse_rows, lse, mask=is_row)
+    # Of an empty state among several nobody reads o.
+    o_mask = (is_row & ((num_splits == 1) | (l != 0.0)))[:, None]
+    tl.store(o_rows[:, None] + offs_dv[None, :], o.to(o_ptr.dtype.element_ty), mask=o_mask)
+
+
+@triton.jit(do_not_specialize=["num_splits", "seqlen_q", "heads_q"])
+def merge_splits(
+    o_split_ptr,
+    lse_split_ptr,
+    o_ptr,
+    lse_ptr,
+    stride_os,
+    stride_ls,
+    stride_ob,
+    stride_om,
+    stride_oh,
+    num_splits,
+    seqlen_q,
+    heads_q,
+):
+    """Merge one row's states: with w = exp(lse_i - lse), o = sum(w * o_i); BLOCK_S at a time."""
+    row = tl.program_id(0).to(tl.int64)
+    token = row % seqlen_q
+    head = row // seqlen_q % heads_q
+    batch = row // seqlen_q // heads_q
+    offs_s = tl.arange(0, BLOCK_S)
+    offs_dv = tl.arange(0, BLOCK_DV)
+    m = tl.full([], float("-inf"), tl.float32)
+    l = tl.full([], 0.0, tl.float32)
+    for start_s in tl.range(0, num_splits, BLOCK_S):
+        is_split = start_s + offs_s < num_splits
+        splits = (start_s + offs_s).to(tl.int64)
+        lse_ptrs = lse_split_ptr + splits * stride_ls + row
+        lse_i = tl.load(lse_ptrs, mask=is_split, other=float("-inf"))
+        m_new = tl.maximum(m, tl.max(lse_i, 0))
+        reference = tl.where(m_new == float("-inf"), 0.0, m_new)
+        alpha = tl.math.exp2((m - reference) * LOG2_E)
+        l = l * alpha + tl.sum(tl.math.exp2((lse_i - reference) * LOG2_E), 0)
+        m = m_new
+    is_empty = l == 0.0
+    lse = tl.where(is_empty, float("-inf"), m + tl.log(l))
+    reference = tl.where(is_empty, 0.0, m)
+    one_over_l = 1.0 / tl.where(is_empty, 1.0, l)
+
+    acc = tl.zeros([BLOCK_DV], tl.float32)
+    for start_s in tl.range(0, num_splits, BLOCK_S):
+        is_split = start_s + offs_s < num_splits
+        splits = (start_s + offs_s).to(tl.int64)
+        lse_ptrs = lse_split_ptr + splits * stride_ls + row
+        lse_i = tl.load(lse_ptrs, mask=is_split, other=float("-inf"))
+        w = tl.math.exp2((lse_i - reference) * LOG2_E) * one_over_l
+        o_ptrs = o_split_ptr + splits[:, None] * stride_os + row * HEAD_DIM_V + offs_dv[None, :]
+        # An empty state has no o: it was never written.
+        o_i = tl.load(o_ptrs, mask=(lse_i != float("-inf"))[:, None], other=0.0)
+        acc += tl.sum(w[:, None] * o_i, 0)
+    tl.store(lse_ptr + row, lse)
+    o_ptrs = o_ptr + batch * stride_ob + token * stride_om + head * stride_oh + offs_dv
+    tl.store(o_ptrs, acc.to(tl.bfloat16))
+
+
+def attention_decode(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    *,
+    seqlens_kv: torch.Tensor | None = None,
+    num_splits: int | None = None,
+    split_size: int | None = None,
+    sm_scale: float | None = None,
+    out: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention forward, head dim 128, bfloat16.
+
+    There is no backward. Tensors may have any strides, so long as the last dimension is
+    contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
+
+    Args:
+        q: [batch, seqlen_q, heads_q, 128], bfloat16.
+        k: [batch, seqlen_kv, heads_kv, 128], bfloat16; heads_q is a
+            multiple of heads_kv, and query head h reads head h // (heads_q // heads_kv).
+        v: [batch, seqlen_kv, heads_kv, 128], bfloat16.
+        seqlens_kv: int32 [batch], how many of the keys each sequence has; all if not given. A
+            longer one is cut at seqlen_kv, a negative one is 0. Later rows of k and v are not read.
+        num_splits: into how many even shares the keys of a sequence are cut, each for a program of
+            its own; `choose_num_splits` where neither it nor split_size is given.
+        split_size: keys a split, for all lengths: the bits of a row then depend on its own
+            sequence alone, not on the batch. Not together with num_splits.
+        sm_scale: any finite factor of the scores; 1 / sqrt(128) where it is not given.
+        out: takes o, with any strides and a contiguous last dimension; allocated if not given.
+
+    Returns:
+        o: [batch, seqlen_q, heads_q, 128], bfloat16.
+        lse: [batch, heads_q, seqlen_q], float32, natural logarithm.
+        A row that sees no key has o = 0 and lse = -inf.
+
+    Raises:
+        TypeError: an argument of the wrong type, dtype or device.
+        ValueError: an argument of the wrong shape, strides or value.
+    """
+    for name, tensor, columns in (("q", q, HEAD_DIM), ("k", k, HEAD_DIM), ("v", v, HEAD_DIM_V)):
+        _check_rows(name, tensor, columns.value, q)
+    batch, seqlen_q, heads_q, _ = q.shape
+    _, seqlen_kv, heads_kv, _ = k.shape
+    _check_shape("k", k, (batch, seqlen_kv, heads_kv, HEAD_DIM.value))
+    _check_shape("v", v, (batch, seqlen_kv, heads_kv, HEAD_DIM_V.value))
+    if seqlens_kv is not None:
+        _check_integers("seqlens_kv", seqlens_kv, q, 1)
+        _check_shape("seqlens_kv", seqlens_kv, (batch,))
+        seqlens_kv = seqlens_kv.contiguous()
+    if heads_kv == 0 or heads_q % heads_kv:
+        raise ValueError(f"heads_q: got {heads_q}, allowed is a multiple of heads_kv ({heads_kv})")
+    if max(seqlen_q, seqlen_kv) >= 2**28:
+        raise ValueError(f"seqlen: got {seqlen_q} and {seqlen_kv}, allowed is less than 2**28")
+    if sm_scale is None:
+        sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
+    elif not math.isfinite(sm_scale):
+        raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
+    if out is None:
+        out = q.new_empty((batch, seqlen_q, heads_q, HEAD_DIM_V.value))
+    else:
+        _check_rows("out", out, HEAD_DIM_V.value, q)
+        _check_shape("out", out, (batch, seqlen_q, heads_q, HEAD_DIM_V.value))
+    lse = q.new_empty((batch, heads_q, seqlen_q), dtype=torch.float32)
+    if lse.numel() == 0:
+        return out, lse
+    num_tiles = batch * heads_kv * triton.cdiv(seqlen_q * (heads_q // heads_kv), BLOCK_M.value)
+    num_splits, split_size = _splits(num_splits, split_size, num_tiles, seqlen_kv, q)
+    if num_splits * num_tiles >= 2**31:
+        raise ValueError(f"num_splits: got {num_splits}, allowed is less than {2**31 // num_tiles}")
+    # The kernel's scale is positive, so that the largest product is the largest score. The sign
+    # goes into q; a scale below the smallest normal float32 counts as 0: q of zeros, scale 1.
+    if sm_scale < 2.0**-126:
+        q = -q if sm_scale <= -(2.0**-126) else q * 0.0
+        sm_scale = -sm_scale if sm_scale <= -(2.0**-126) else 1.0
+    if num_splits == 1:
+        o_split, lse_split = out[None], lse[None]
+    else:
+        # Rows of a split as in lse: [num_splits, batch, heads_q, seqlen_q].
+        states = (num_splits, batch, heads_q, seqlen_q)
+        o_split = q.new_empty((*states, HEAD_DIM_V.value), dtype=torch.float32).transpose(2, 3)
+        lse_split = q.new_empty(states, dtype=torch.float32)
+    with torch.cuda.device(q.get_device()):
+        _KERNEL[(num_tiles * num_splits,)](
+            q,
+            k,
+            v,
+            o_split,
+            lse_split,
+            seqlens_kv,
+            q.stride(0),
+            q.stride(1),
+            q.stride(2),
+            k.stride(0),
+            k.stride(1),
+            k.stride(2),
+            v.stride(0),
+            v.stride(1),
+            v.stride(2),
+            o_split.stride(0),
+            o_split.stride(1),
+            o_split.stride(2),
+            o_split.stride(3),
+            lse_split.stride(0),
+            seqlen_q,
+            seqlen_kv,
+            heads_kv,
+            heads_q // heads_kv,
+            num_splits,
+            split_size,
+            min(sm_scale, 2.3e38),
+            num_warps=NUM_WARPS,
+            num_stages=NUM_STAGES,
+            enable_fp_fusion=True,
+        )
+        if num_splits > 1:
+            merge_splits[(lse.numel(),)](
+                o_split,
+                lse_split,
+                out,
+                lse,
+                o_split.stride(0),
+                lse_split.stride(0),
+                out.stride(0),
+                out.stride(1),
+                out.stride(2),
+                num_splits,
+                seqlen_q,
+                heads_q,
+                num_warps=4,
+                enable_fp_fusion=True,
+            )
+    return out, lse
+
+
+def choose_num_splits(num_tiles: int, seqlen_kv: int, num_processors: int) -> int:
+    """Into how many splits to cut the keys, so that every processor has programs to run.
+
+    Args:
+        num_tiles: programs without splits: sequences times KV heads times tiles of rows.
+        seqlen_kv: the longest sequence's keys.
+        num_processors: streaming multiprocessors of the GPU.
+
+    Returns:
+        1 where the tiles fill most of the GPU by themselves; else enough splits for two programs a
+        processor, of at least four blocks of keys each.
+    """
+    if 4 * num_tiles >= 3 * num_processors:
+        return 1
+    wanted = triton.cdiv(2 * num_processors, num_tiles)
+    return max(1, min(wanted, triton.cdiv(seqlen_kv, 4 * BLOCK_N.value), 256))
+
+
+@functools.cache
+def _num_processors(device: torch.device) -> int:
+    if device.type == "cpu":
+        return 4
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def _splits(
+    num_splits: int | None, split_size: int | None, num_tiles: int, seqlen_kv: int, q: torch.Tensor
+) -> tuple[int, int]:
+    """How many splits to launch, and of which size; size 0 is an even share of what is seen."""
+    for name, value in (("num_splits", num_splits), ("split_size", split_size)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise TypeError(f"{name}: got {value!r}, allowed is None or an int from 1")
+        if value is not None and not 1 <= value < 2**31:
+            raise ValueError(f"{name}: got {value}, allowed is None or an int from 1")
+    if split_size is not None:
+        if num_splits is not None:
+            raise ValueError(f"split_size: got {split_size}, allowed without num_splits alone")
+        return max(1, triton.cdiv(seqlen_kv, split_size)), split_size
+    if num_splits is None:
+        num_splits = choose_num_splits(num_tiles, seqlen_kv, _num_processors(q.device))
+    return num_splits, 0
+
+
+_KERNEL = attention_decode_d128_bf16_m16_n64_w4_s3
+_INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
+
+
+def _check_rows(name: str, tensor: torch.Tensor, columns: int, q: torch.Tensor) -> None:
+    """Hold a tensor to four dimensions, `columns` contiguous columns, the dtype, q's device."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
+    if tensor.dtype != DTYPE:
+        raise TypeError(f"{name}: got {tensor.dtype}, allowed is {DTYPE}")
+    _check_device(name, tensor, q)
+    if tensor.dim() != 4 or tensor.shape[3] != columns:
+        raise ValueError(
+            f"{name}: got shape {tuple(tensor.shape)}, allowed is [batch, seqlen, heads, {columns}]"
+        )
+    if tensor.stride(3) != 1:
+        raise ValueError(f"{name}: got last-dimension stride {tensor.stride(3)}, allowed is 1")
+
+
+def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
+    """Hold a tensor to q's device, and that to one that the kernel runs on."""
+    if tensor.device != q.device:
+        raise TypeError(f"{name}: got device {tensor.device}, allowed is that of q ({q.device})")
+    if not (tensor.is_cuda or _INTERPRETED):
+        raise TypeError(
+            f"{name}: got device {tensor.device}, allowed is a GPU"
+            " (or the CPU, with TRITON_INTERPRET=1 set before triton is imported)"
+        )
+
+
+def _check_shape(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, allowed is {shape}")
+
+
+def _check_integers(name: str, tensor: torch.Tensor, q: torch.Tensor, dimensions: int) -> None:
+    """Hold a tensor to int32, a number of dimensions and q's device."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
+    if tensor.dtype != torch.int32:
+        raise TypeError(f"{name}: got {tensor.dtype}, allowed is torch.int32")
+    _check_device(name, tensor, q)
+    if tensor.dim() != dimensions:
+        raise ValueError(f"{name}: got {tensor.dim()} dimensions, allowed is {dimensions}")
