@@ -261,7 +261,7 @@ def attention_decode(
         seqlens_kv: int32 [batch], the keys of each sequence, at most max_pages * page_size; a
             longer one is cut there, a negative one is 0.
         num_splits: into how many even shares the keys of a sequence are cut, each for a program of
-            its own; `choose_num_splits` where neither it nor split_size is given.
+            its own; `choose_num_splits` where it and split_size are None or 0.
         split_size: keys a split, for all lengths: the bits of a row then depend on its own
             sequence alone, not on the batch. Not together with num_splits.
         sm_scale: any finite factor of the scores; 1 / sqrt(64) where it is not given.
@@ -413,14 +413,14 @@ def _splits(
     """How many splits to launch, and of which size; size 0 is an even share of what is seen."""
     for name, value in (("num_splits", num_splits), ("split_size", split_size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise TypeError(f"{name}: got {value!r}, allowed is None or an int from 1")
-        if value is not None and not 1 <= value < 2**31:
-            raise ValueError(f"{name}: got {value}, allowed is None or an int from 1")
-    if split_size is not None:
-        if num_splits is not None:
+            raise TypeError(f"{name}: got {value!r}, allowed is None, 0 or an int above it")
+        if value is not None and not 0 <= value < 2**31:
+            raise ValueError(f"{name}: got {value}, allowed is None, 0 or an int above it")
+    if split_size:
+        if num_splits:
             raise ValueError(f"split_size: got {split_size}, allowed without num_splits alone")
         return max(1, triton.cdiv(seqlen_kv, split_size)), split_size
-    if num_splits is None:
+    if not num_splits:
         num_splits = choose_num_splits(num_tiles, seqlen_kv, _num_processors(q.device))
     return num_splits, 0
 
