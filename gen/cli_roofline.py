@@ -58,8 +58,8 @@ def _measured(shape: dict[str, Any], rounds: int, as_json: bool) -> Any:
         records.append(record)
         click.echo(measurement.line(record), err=as_json)
     if as_json:
-        from attngen import bench
+        from attngen import bench, timing
 
-        head = bench.header(" ".join(["attngen", *sys.argv[1:]]))
+        head = timing.header(" ".join(["attngen", *sys.argv[1:]]))
         click.echo(bench.as_text(head, records), nl=False)
     return question, records

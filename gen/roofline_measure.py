@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from attngen import bench, finder, interpret, roofline
+from attngen import finder, interpret, roofline, timing
 from attngen.errors import InvalidSpec, NoGPU
 from attngen.reference import cost
 from attngen.roofline import Question
@@ -74,13 +74,13 @@ def _measure(asked: Question, rounds: int, device: str) -> dict[str, Any]:
         for q, k, v in sets:
             kernel.attention_fwd(q, k, v)
 
-    calls: dict[str, bench.Call] = {"kernel": fused}
+    calls: dict[str, timing.Call] = {"kernel": fused}
     # Beside S and P stand the three kernels' own copies of q, k and v, and o.
     left_out = "S and P do not fit in memory"
     if torch.cuda.mem_get_info()[0] > 2 * layer.s_bytes + count * layer.fused_bytes + 2**30:
         calls["naive"] = _three_kernels(asked, sets)
         left_out = "it could not be captured in a graph"
-    speeds = bench.timed_speeds(calls, layer.flops * count, rounds)
+    speeds = timing.timed_speeds(calls, layer.flops * count, rounds)
     if "kernel" not in speeds:
         raise RuntimeError(f"{kernel.__name__} could not be timed at length {layer.seqlen_kv}")
     times = {
@@ -95,14 +95,14 @@ def _inputs(asked: Question, device: str) -> tuple[torch.Tensor, torch.Tensor, t
         torch.randn(
             (layer.batch, layer.seqlen_kv, heads, layer.head_dim),
             device=device,
-            dtype=bench.TORCH_DTYPES[asked.dtype],
+            dtype=timing.TORCH_DTYPES[asked.dtype],
         )
         for heads in (layer.heads_q, layer.heads_kv, layer.heads_kv)
     )
     return q, k, v
 
 
-def _three_kernels(asked: Question, sets: Sequence[tuple[torch.Tensor, ...]]) -> bench.Call:
+def _three_kernels(asked: Question, sets: Sequence[tuple[torch.Tensor, ...]]) -> timing.Call:
     """S = Q K^T, P = softmax(S), O = P V, each into memory of its own.
 
     Heads that share K and V stand below one another, and the scale is in Q already: nothing is

@@ -68,10 +68,14 @@ ARROWS = {
         "verify_attention",
         "verify_decode",
     },
-    "bench": {"finder", "spec_attention", "store", "variant"},
+    "timing": set(),
+    "bench_cell": {"finder", "spec", "store", "timing", "variant"},
+    "bench_prefill": {"bench_cell", "spec_attention", "timing"},
+    "bench_decode": {"bench_cell", "spec_attention", "timing"},
+    "bench": {"bench_decode", "bench_prefill"},
     "roofline": {"errors", "reference", "spec"},
     "roofline_measure": {
-        "bench",
+        "timing",
         "errors",
         "finder",
         "interpret",
@@ -80,7 +84,7 @@ ARROWS = {
         "spec_attention",
     },
     "roofline_plot": {"errors", "reference", "roofline"},
-    "cli_roofline": {"bench", "roofline", "roofline_measure", "roofline_plot"},
+    "cli_roofline": {"bench", "timing", "roofline", "roofline_measure", "roofline_plot"},
     "doctor": {"store"},
 }
 BLOCK = (

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 torch = pytest.importorskip("torch", reason="the command measures with torch")
 pytest.importorskip("triton", reason="kernels need triton")
 
-from attngen import bench, roofline, roofline_measure, roofline_plot  # noqa: E402
+from attngen import roofline, roofline_measure, roofline_plot, timing  # noqa: E402
 from attngen.cli import main  # noqa: E402
 from attngen.errors import InvalidSpec  # noqa: E402
 
@@ -31,7 +31,7 @@ def fake_clock(monkeypatch: pytest.MonkeyPatch, free: float) -> dict[str, Any]:
             call()
         return {name: [flops * 1e-6 / (4 if name == "naive" else 1)] * rounds for name in calls}
 
-    monkeypatch.setattr(bench, "timed_speeds", speeds)
+    monkeypatch.setattr(timing, "timed_speeds", speeds)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (free, free))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(roofline_measure, "ROTATED_BYTES", 1)
@@ -99,7 +99,7 @@ def test_the_command_prints_a_table_and_a_results_file(
 
     monkeypatch.setattr(roofline_measure, "records", records)
     monkeypatch.setattr(roofline_measure, "question", lambda shape: roofline.ask(**shape))
-    monkeypatch.setattr(bench, "header", lambda command: {"device": "none", "command": command})
+    monkeypatch.setattr(timing, "header", lambda command: {"device": "none", "command": command})
     table = CliRunner().invoke(main, ["roofline", "--measure"])
     assert table.exit_code == 0, table.output
     assert len(table.output.splitlines()) == 1 + len(roofline_measure.LENGTHS)
