@@ -420,8 +420,8 @@ def choose_num_splits(num_tiles: int, seqlen_kv: int, num_processors: int) -> in
     """
     if 4 * num_tiles >= 3 * num_processors:
         return 1
-    wanted = -(-2 * num_processors // num_tiles)
-    return max(1, min(wanted, -(-seqlen_kv // (4 * BLOCK_N.value)), 256))
+    wanted = triton.cdiv(2 * num_processors, num_tiles)
+    return int(max(1, min(wanted, triton.cdiv(seqlen_kv, 4 * BLOCK_N.value), 256)))
 
 
 @functools.cache
