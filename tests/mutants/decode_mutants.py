@@ -1,0 +1,279 @@
+"""Faults of decode: which keys a split has, how its rows are packed, how states are merged."""
+
+from __future__ import annotations
+
+from mutant import DECODE, DECODE_CAUSAL, DECODE_PAGED, DECODE_SINKS, DECODE_WINDOW, Edit, plant
+
+SPLITS = (
+    plant(
+        "every split has the first one's keys",
+        DECODE,
+        "a block a split",
+        "hard lse, hard o",
+        Edit("kv_begin = seen_begin + split * share", "kv_begin = seen_begin + 0 * split"),
+    ),
+    plant(
+        "a split ends where the keys do",
+        DECODE,
+        "a block a split",
+        "hard lse, hard o",
+        Edit("kv_end = tl.minimum(kv_begin + share, seen_end)", "kv_end = seen_end"),
+    ),
+    plant(
+        "a fixed split goes one key too far",
+        DECODE,
+        "splits that cut blocks",
+        "hard lse, hard o",
+        Edit("kv_begin + split_size, seen_end", "kv_begin + split_size + 1, seen_end"),
+    ),
+    plant(
+        "a share of whole blocks is rounded down",
+        DECODE,
+        "tails",
+        "hard lse, hard o",
+        Edit(
+            "tl.cdiv(tl.cdiv(seen_end - seen_begin, num_splits), BLOCK_N) * BLOCK_N",
+            "tl.cdiv(seen_end - seen_begin, num_splits) // BLOCK_N * BLOCK_N",
+        ),
+    ),
+    plant(
+        "the end of a split is not masked",
+        DECODE,
+        "splits that cut blocks",
+        "hard lse, hard o",
+        Edit(
+            "seen = (offs_n >= kv_begin) & (offs_n < kv_end)",
+            "seen = (offs_n >= kv_begin) & (offs_n < seen_end)",
+        ),
+    ),
+    plant(
+        "the scores past the end of a split are kept",
+        DECODE,
+        "tails",
+        "hard lse, hard o",
+        Edit('        s = tl.where(seen[None, :], s, float("-inf"))\n', ""),
+    ),
+    plant(
+        "the lengths of the sequences are ignored",
+        DECODE,
+        "tails",
+        "NaN lse, NaN o",
+        Edit("tl.load(seqlens_kv_ptr + batch)", "seqlen_kv + 0 * tl.load(seqlens_kv_ptr)"),
+    ),
+    plant(
+        "the first sequence's length serves all",
+        DECODE,
+        "a sequence without keys",
+        "NaN lse, hard o",
+        Edit("tl.load(seqlens_kv_ptr + batch)", "tl.load(seqlens_kv_ptr + 0 * batch)"),
+    ),
+    plant(
+        "fixed splits start with the window",
+        DECODE_WINDOW,
+        "window (33, 0), {'split_size': 16}",
+        "hard lse, hard o",
+        Edit("kv_begin = split * split_size", "kv_begin = seen_begin + split * split_size"),
+    ),
+    plant(
+        "one split's window is cut at its start",
+        DECODE_WINDOW,
+        "window (19, -1), {'num_splits': 2}",
+        "hard lse, hard o",
+        Edit(
+            "seen_end - seen_begin, num_splits), BLOCK_N",
+            "seen_end - 2 * seen_begin, num_splits), BLOCK_N",
+        ),
+    ),
+)
+
+GROUPS = (
+    plant(
+        "queries and heads change places in a group",
+        DECODE,
+        "several queries",
+        "hard lse, hard o",
+        Edit("offs_m = rows // group_size", "offs_m = rows % seqlen_q"),
+        Edit("head_kv * group_size + rows % group_size", "head_kv * group_size + rows // seqlen_q"),
+        Edit("lse_rows += (batch", "offs_m = rows // group_size\n    lse_rows += (batch"),
+    ),
+    plant(
+        "the heads of a group are not next to each other",
+        DECODE,
+        "whole blocks",
+        "hard lse, hard o",
+        Edit(
+            "head = head_kv * group_size + rows % group_size",
+            "head = head_kv + rows % group_size * heads_kv",
+        ),
+    ),
+    plant(
+        "rows after the group's last are stored",
+        DECODE,
+        "whole blocks",
+        "out of bounds",
+        Edit("is_row = rows < seqlen_q * group_size", "is_row = rows < BLOCK_M + 0 * seqlen_q"),
+    ),
+    plant(
+        "tiles after the first are the first",
+        DECODE,
+        "rows of three tiles",
+        "NaN lse, NaN o",
+        Edit("rows = tile * BLOCK_M + tl.arange", "rows = 0 * tile * BLOCK_M + tl.arange"),
+    ),
+    plant(
+        "causal sees a query's place in the group",
+        DECODE_CAUSAL,
+        "several queries",
+        "hard lse, hard o",
+        Edit("position = offs_m + causal_offset", "position = rows + causal_offset"),
+    ),
+    plant(
+        "the offset is that of the longest sequence",
+        DECODE_CAUSAL,
+        "several queries",
+        "NaN lse, hard o",
+        Edit(
+            "causal_offset += from_end * (seqlen_kv - seqlen_q)",
+            "causal_offset += from_end * (tl.load(seqlens_kv_ptr) - seqlen_q)",
+        ),
+    ),
+)
+
+STATES = (
+    plant(
+        "the merge adds the states up",
+        DECODE,
+        "a block a split",
+        "hard o",
+        Edit("w = tl.math.exp2((lse_i - reference) * LOG2_E) * one_over_l", "w = lse_i * 0.0 + 1.0"),
+    ),
+    plant(
+        "the states have equal weights",
+        DECODE,
+        "a block a split",
+        "hard o",
+        Edit(
+            "w = tl.math.exp2((lse_i - reference) * LOG2_E) * one_over_l",
+            "w = (lse_i * 0.0 + 1.0) / num_splits",
+        ),
+    ),
+    plant(
+        "the merge takes lse for base 2",
+        DECODE,
+        "a block a split",
+        "hard o",
+        Edit("w = tl.math.exp2((lse_i - reference) * LOG2_E)", "w = tl.math.exp2(lse_i - reference)"),
+    ),
+    plant(
+        "the merged lse is the largest",
+        DECODE,
+        "a block a split",
+        "hard lse",
+        Edit('lse = tl.where(is_empty, float("-inf"), m + tl.log(l))\n    reference', "lse = m\n    reference"),
+    ),
+    plant(
+        "the merge forgets its earlier blocks of splits",
+        DECODE,
+        "more splits than blocks",
+        "NaN lse, NaN o",
+        Edit("l = l * alpha + tl.sum(tl.math.exp2", "l = tl.sum(tl.math.exp2"),
+    ),
+    plant(
+        "splits that were never launched are merged",
+        DECODE,
+        "a block a split",
+        "out of bounds",
+        Edit("is_split = start_s + offs_s < num_splits", "is_split = offs_s < BLOCK_S", count=2),
+    ),
+    plant(
+        "the o of an empty split is read",
+        DECODE,
+        "more splits than blocks",
+        "NaN o",
+        Edit('mask=(lse_i != float("-inf"))[:, None], other=0.0', "mask=is_split[:, None], other=0.0"),
+    ),
+    plant(
+        "two empty states are not guarded",
+        DECODE,
+        "no keys",
+        "NaN lse, NaN o",
+        Edit('reference = tl.where(m_new == float("-inf"), 0.0, m_new)\n        alpha = tl.math.exp2((m - reference) * LOG2_E)\n        l = l * alpha + tl.sum(tl', 'reference = m_new\n        alpha = tl.math.exp2((m - reference) * LOG2_E)\n        l = l * alpha + tl.sum(tl'),
+    ),
+    plant(
+        "the sink is in every split",
+        DECODE_SINKS,
+        "a block a split",
+        "hard lse, hard o",
+        Edit("    if num_splits == 1:\n        sink", "    if num_splits >= 1:\n        sink"),
+    ),
+    plant(
+        "the sink is in no split and not in the merge",
+        DECODE_SINKS,
+        "a block a split",
+        "hard lse, hard o",
+        Edit("    m = sink\n    l = tl.where(sink ==", "    m = sink\n    l = 0.0 * tl.where(sink =="),
+    ),
+    plant(
+        "the merge takes the first head's sink",
+        DECODE_SINKS,
+        "a block a split",
+        "hard lse, hard o",
+        Edit("sinks_ptr + head * stride_sinks_h).to", "sinks_ptr + 0 * head * stride_sinks_h).to"),
+    ),
+    plant(
+        "states lie in the order of out",
+        DECODE,
+        "several queries",
+        "hard o",
+        Edit(
+            "o_split_ptr + splits[:, None] * stride_os + row * HEAD_DIM_V",
+            "o_split_ptr + splits[:, None] * stride_os + ((batch * seqlen_q + token) * heads_q + head)"
+            " * HEAD_DIM_V",
+        ),
+    ),
+)
+
+PAGES = (
+    plant(
+        "a page is looked up once a block",
+        DECODE_PAGED,
+        "tails",
+        "out of bounds",
+        Edit("table + offs_n // page_size", "table + (0 * offs_n + start_n) // page_size", count=2),
+    ),
+    plant(
+        "the table past the last key is read",
+        DECODE_PAGED,
+        "one key",
+        "out of bounds",
+        Edit("stride_tp, mask=seen, other=0)", "stride_tp)"),
+    ),
+    plant(
+        "rows of the table follow each other",
+        DECODE_PAGED,
+        "tails",
+        "out of bounds",
+        Edit("table = block_table_ptr + batch * stride_tb", "table = block_table_ptr + batch * (seqlen_kv // page_size)"),
+    ),
+    plant(
+        "pages are as far apart as they are long",
+        DECODE_PAGED,
+        "several queries",
+        "NaN lse, NaN o",
+        Edit("k_rows = page * stride_kb +", "k_rows = page * page_size * stride_kn +", count=2),
+    ),
+    plant(
+        "v has the pages of k and the slots of its own",
+        DECODE_PAGED,
+        "tails",
+        "hard o",
+        Edit("v_rows = page * stride_vb + slot * stride_vn", "v_rows = page * stride_vb", count=2),
+    ),
+    plant(
+        "slots past the last key are multiplied in",
+        DECODE_PAGED,
+        "tails",
+        "NaN o",
+        Edit("v = tl.load(v_ptrs + v_rows[:, None], mask=seen[:, None], other=0.0)", "v = tl.load(v_ptrs + v_rows[:, None])"),
+    ),
+)
