@@ -12,6 +12,8 @@ _TORCH_DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16", "fp32": "tor
 _NAMES = {
     ("attention_fwd", "triton"): context_triton.names,
     ("attention_fwd", "sm90"): context_gluon.names,
+    ("attention_varlen", "triton"): context_triton.names,
+    ("attention_paged", "triton"): context_triton.names,
 }
 
 

@@ -9,7 +9,7 @@ from attngen import tiles_attention
 from attngen.config import BACKENDS, Target, TileConfig, wrong_target
 from attngen.errors import InvalidSpec
 from attngen.spec import Spec
-from attngen.spec_attention import AttentionFwd
+from attngen.spec_attention import AttentionFwd, AttentionPaged, AttentionVarlen
 
 
 class Tiles(Protocol):
@@ -36,7 +36,14 @@ class Op:
     tiles: Tiles
 
 
-OPS: dict[str, Op] = {op.spec.op: op for op in (Op(AttentionFwd, tiles_attention),)}
+OPS: dict[str, Op] = {
+    op.spec.op: op
+    for op in (
+        Op(AttentionFwd, tiles_attention),
+        Op(AttentionVarlen, tiles_attention),
+        Op(AttentionPaged, tiles_attention),
+    )
+}
 
 
 def why_not(spec: Spec, config: TileConfig, target: Target | None = None) -> str | None:

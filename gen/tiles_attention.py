@@ -36,6 +36,8 @@ def _why_not_triton(spec: AttentionFwd, config: TileConfig) -> str | None:
 
 
 def _why_not_sm90(spec: AttentionFwd, config: TileConfig) -> str | None:
+    if spec.op != AttentionFwd.op:
+        return f"op: got {spec.op!r}, allowed with sm90 is {AttentionFwd.op!r}"
     if spec.dtype not in ("fp16", "bf16"):
         return f"dtype: got {spec.dtype!r}, allowed with sm90 are fp16, bf16"
     if spec.head_dim not in _SM90_DEFAULTS:

@@ -8,7 +8,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from attngen import cases_attention, finder, store, verify_attention
+from attngen import (
+    cases_attention,
+    cases_layouts,
+    finder,
+    store,
+    verify_attention,
+    verify_layouts,
+)
 from attngen.reference.checks import Verdict
 from attngen.variant import Variant, parse
 
@@ -17,6 +24,8 @@ Cases = Callable[..., Iterable[Any]]
 
 _OPS: dict[str, tuple[Cases, Check]] = {
     "attention_fwd": (cases_attention.cases, verify_attention.check),
+    "attention_varlen": (cases_layouts.varlen_cases, verify_layouts.check_varlen),
+    "attention_paged": (cases_layouts.paged_cases, verify_layouts.check_paged),
 }
 """By operator: its table of cases, and what holds a kernel to the reference on one of them."""
 

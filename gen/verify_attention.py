@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
@@ -26,28 +26,42 @@ def check(module: ModuleType, variant: Variant, case: Case, device: str) -> Verd
     spec = variant.spec
     *numbers, options = inputs(variant, case)
     q, k, v = place(numbers, TORCH_DTYPES[spec.dtype], device, fused=case.fused)
-    out, guard = _guarded((*q.shape[:3], spec.head_dim_v), q.dtype, device)
-    failures = []
-    try:
-        with _nan_filled_outputs():
-            o, lse = module.attention_fwd(q, k, v, **_on_device(options, device), out=out)
-    except InterpreterError as error:
-        if not isinstance(error.__cause__, OutOfBounds):
-            raise
-        failures.append(str(error.__cause__))
-        o, lse = out, out.new_full((q.shape[0], q.shape[2], q.shape[1]), torch.nan)
-    exact = [_numpy(x) for x in (q, k, v)]
+    out, guard = guarded((*q.shape[:3], spec.head_dim_v), q.dtype, device)
+    arguments = {**on_device(options, device), "out": out}
+    lse_shape = (q.shape[0], q.shape[2], q.shape[1])
+    o, lse, failures = called(lambda: module.attention_fwd(q, k, v, **arguments), out, lse_shape)
+    exact = [as_numpy(x) for x in (q, k, v)]
     attn = {**options, "causal": spec.causal}
     expected = attention(*exact, **attn)
     bounds = error_budget(*exact, operand_dtype=spec.dtype, block_n=variant.config.block_n, **attn)
     plain = plain_attention(*exact, operand_dtype=spec.dtype, **attn)
-    verdict = compare(_numpy(o), _numpy(lse), *expected, *bounds, plain, out_dtype=spec.dtype)
-    failures += verdict.failures
-    if o is not out:
-        failures.append("returned another tensor than out")
+    verdict = compare(as_numpy(o), as_numpy(lse), *expected, *bounds, plain, out_dtype=spec.dtype)
     if not guard.isnan().all():
         failures.append("wrote beyond the rows of out")
-    return replace(verdict, failures=tuple(failures))
+    return replace(verdict, failures=(*failures, *verdict.failures))
+
+
+def called(
+    call: Callable[[], tuple[torch.Tensor, torch.Tensor]],
+    out: torch.Tensor,
+    lse_shape: tuple[int, ...],
+) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
+    """What a launcher returns, and what is wrong with that, whatever the numbers.
+
+    Args:
+        call: the launch, with `out` among its arguments.
+        out: NaN everywhere before the call.
+        lse_shape: of the lse that stands for one that an address outside the tensors prevented.
+    """
+    try:
+        with _nan_filled_outputs():
+            o, lse = call()
+    except InterpreterError as error:
+        if not isinstance(error.__cause__, OutOfBounds):
+            raise
+        lse = torch.full(lse_shape, torch.nan, device=out.device)
+        return out, lse, [str(error.__cause__)]
+    return o, lse, [] if o is out else ["returned another tensor than out"]
 
 
 @contextmanager
@@ -75,7 +89,7 @@ def place(
     """
     tensors = [torch.from_numpy(x).to(dtype) for x in numbers]
     if not fused:
-        placed = [_guarded(tuple(x.shape), dtype, device)[0] for x in tensors]
+        placed = [guarded(tuple(x.shape), dtype, device)[0] for x in tensors]
     else:
         batch = tensors[0].shape[0]
         rows = max(x.shape[1] for x in tensors) + 1
@@ -90,7 +104,7 @@ def place(
     return placed
 
 
-def _guarded(
+def guarded(
     shape: tuple[int, ...], dtype: torch.dtype, device: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """A NaN-filled tensor [batch, seqlen, heads, columns], and the NaN rows around it."""
@@ -99,12 +113,14 @@ def _guarded(
     return buffer[:, 1 : seqlen + 1], buffer[:, :: seqlen + 1]
 
 
-def _on_device(options: dict[str, Any], device: str) -> dict[str, Any]:
+def on_device(options: dict[str, Any], device: str) -> dict[str, Any]:
+    """The options of a call with the arrays among them as tensors."""
     return {
         name: torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
         for name, value in options.items()
     }
 
 
-def _numpy(x: torch.Tensor) -> Any:
+def as_numpy(x: torch.Tensor) -> Any:
+    """The numbers of a tensor as float64."""
     return x.double().cpu().numpy()
