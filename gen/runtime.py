@@ -79,7 +79,7 @@ def attention(
                 f"{name}: got shape {tuple(tensor.shape)}, allowed is [batch, seqlen, heads, dim]"
             )
     options: dict[str, Any] = {"sm_scale": sm_scale, "out": out}
-    window_size = _window(window_size)
+    window_size = window_of(window_size)
     windowed = window_size != (-1, -1)
     features = {
         "window_size": window_size if windowed else None,
@@ -92,7 +92,7 @@ def attention(
     options |= {name: value for name, value in features.items() if value is not None}
     if causal or windowed or alibi_slopes is not None:
         options["causal_offset"] = causal_offset
-    _check_softcap(softcap)
+    check_softcap(softcap)
     kernel = _kernel(
         q.shape[3],
         v.shape[3],
@@ -111,7 +111,8 @@ def attention(
     return (o, lse) if return_lse else o
 
 
-def _window(window_size: Sequence[int]) -> tuple[int, int]:
+def window_of(window_size: Sequence[int]) -> tuple[int, int]:
+    """(left, right), each -1 (unbounded) or more; raises a TypeError or ValueError for others."""
     values = tuple(window_size)
     if len(values) != 2 or any(isinstance(x, bool) or not isinstance(x, int) for x in values):
         raise TypeError(f"window_size: got {window_size!r}, allowed are two ints (left, right)")
@@ -120,7 +121,8 @@ def _window(window_size: Sequence[int]) -> tuple[int, int]:
     return values
 
 
-def _check_softcap(softcap: float | None) -> None:
+def check_softcap(softcap: float | None) -> None:
+    """Raise a ValueError unless a softcap is None or a finite number above 0."""
     if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
         raise ValueError(f"softcap: got {softcap}, allowed is None or a finite number above 0")
 

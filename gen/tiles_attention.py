@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attngen.config import ELEMENT_BYTES, TileConfig, padded
-from attngen.spec_attention import AttentionFwd
+from attngen.spec_attention import AttentionFwd, AttentionPaged
 
 
 def shared_memory(spec: AttentionFwd, config: TileConfig) -> int:
@@ -83,6 +83,9 @@ def default_config(spec: AttentionFwd, backend: str) -> TileConfig:
     if spec.bias:
         # Triton 3.6 cannot pipeline a tile of bias any deeper for AMD.
         tile = replace(tile, num_stages=min(tile.num_stages, 2))
+    if isinstance(spec, AttentionPaged):
+        # The addresses of 64 keys at once do not fit in sm_100's registers at head dim 64.
+        tile = replace(tile, block_n=min(tile.block_n, 32))
     return tile
 
 
