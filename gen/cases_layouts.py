@@ -81,7 +81,7 @@ def paged_cases(variant: Variant, *, long: bool = False) -> Iterator[PackedCase]
     n = variant.config.block_n
     yield from _cases(variant)
     for page_size in (1, 12, 192):
-        keys = (2 * n + 5, page_size, n + 1)
+        keys = (n + 1, page_size, 2 * n + 5)
         yield PackedCase(f"pages of {page_size}", (5, 1, 3), keys, 2, 1, page_size=page_size)
     for cache in ("HND", "interleaved", "v on its own"):
         yield PackedCase(

@@ -82,13 +82,13 @@ def index_tensor(x: np.ndarray, case: PackedCase, device: str) -> torch.Tensor:
 
 
 def block_table(case: PackedCase, device: str) -> torch.Tensor:
-    """The pages of each sequence in a shuffled order, with junk after them, in rows that are wider.
+    """The pages of each sequence in a shuffled order, with junk after them, and around the table.
 
     Pages 0 to 2 are left out: nothing of a sequence lies in them.
     """
     counts = [-(-keys // case.page_size) for keys in case.keys]
     pages = 3 + np.random.default_rng(len(counts)).permutation(sum(counts))
-    columns = max(counts, default=0) + 1
+    columns = max(counts, default=0)
     dtype = torch.int64 if case.wide else torch.int32
     buffer = torch.tensor(JUNK, dtype=dtype, device=device).repeat(len(counts), columns // 4 + 2)
     table = buffer[:, 1 : columns + 1]
