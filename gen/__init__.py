@@ -1,8 +1,8 @@
 """attngen: attention kernels generated from templates and held to a float64 reference.
 
-The operators (`attention`) take torch tensors and call generated kernels; `attngen.reference` is
-the specification in numpy; the command line is `attngen`. Importing this package imports neither
-torch, triton nor numpy: names are loaded at first use.
+The operators (`attention`, `attention_varlen`, `attention_paged`) take torch tensors and call
+generated kernels; `attngen.reference` is the specification in numpy; the command line is `attngen`.
+Importing this package imports neither torch, triton nor numpy: names are loaded at first use.
 """
 
 from __future__ import annotations
@@ -19,17 +19,25 @@ if TYPE_CHECKING:
     from attngen.finder import load as load
     from attngen.runtime import attention as attention
     from attngen.runtime_decode import attention_decode as attention_decode
+    from attngen.runtime_layouts import attention_paged as attention_paged
+    from attngen.runtime_layouts import attention_varlen as attention_varlen
     from attngen.spec_attention import AttentionDecode as AttentionDecode
     from attngen.spec_attention import AttentionFwd as AttentionFwd
+    from attngen.spec_attention import AttentionPaged as AttentionPaged
+    from attngen.spec_attention import AttentionVarlen as AttentionVarlen
     from attngen.variant import Variant as Variant
     from attngen.variant import parse as parse
 
 _HOMES = {
     "attention": "runtime",
     "attention_decode": "runtime_decode",
+    "attention_varlen": "runtime_layouts",
+    "attention_paged": "runtime_layouts",
     "load": "finder",
     "AttentionDecode": "spec_attention",
     "AttentionFwd": "spec_attention",
+    "AttentionVarlen": "spec_attention",
+    "AttentionPaged": "spec_attention",
     "TileConfig": "config",
     "Variant": "variant",
     "parse": "variant",

@@ -71,7 +71,7 @@ def cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
         yield Case("one bias for all heads", 17, n + 3, batch=2, broadcast=True)
     if variant.spec.mask:
         yield Case("one mask for all sequences", 17, n + 3, batch=2, broadcast=True)
-    if _takes_offset(variant.spec):
+    if takes_offset(variant.spec):
         yield Case("top-left", n + 3, m // 2, options={"causal_offset": 0})
         yield Case("an offset far off", 17, n + 3, options={"causal_offset": 10**6})
         yield Case("an offset that is no multiple of 64", 200, 2 * n + 70)
@@ -91,7 +91,8 @@ def cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
         yield Case("many tiles", 1000, 1031, batch=2, heads_q=8, heads_kv=2)
 
 
-def _takes_offset(spec: AttentionFwd) -> bool:
+def takes_offset(spec: AttentionFwd) -> bool:
+    """Does a query's position among the keys matter to the kernel?"""
     return spec.causal or spec.window or spec.alibi
 
 
@@ -172,12 +173,12 @@ def _slopes(heads: int) -> Floats:
     return slopes
 
 
-def option_values(
-    rng: np.random.Generator, variant: Variant, shape: tuple[int, ...]
+def feature_options(
+    rng: np.random.Generator, variant: Variant, scores_shape: tuple[int, ...]
 ) -> dict[str, Any]:
-    """Values for a call's options, for scores [batch, heads_q, seqlen_q, seqlen_kv]."""
+    """A value for the option of every feature that is on, for scores of a shape."""
     return {
-        argument: value(rng, variant, shape)
+        argument: value(rng, variant, scores_shape)
         for feature, (argument, value) in _FEATURE_VALUES.items()
         if getattr(variant.spec, feature)
     }
@@ -195,7 +196,7 @@ def inputs(variant: Variant, case: Case) -> tuple[Floats, Floats, Floats, dict[s
     v_shape = (case.batch, case.seqlen_kv, case.heads_kv, spec.head_dim_v)
     q, k, v = (x.astype(np.float32) for x in FAMILIES[case.family](rng, q_shape, k_shape, v_shape))
     scores_shape = (case.batch, case.heads_q, case.seqlen_q, case.seqlen_kv)
-    options = option_values(rng, variant, scores_shape)
+    options = feature_options(rng, variant, scores_shape)
     if case.broadcast:
         options |= {"bias": options["bias"][:, :1]} if spec.bias else {}
         options |= {"mask": options["mask"][:1]} if spec.mask else {}

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attngen.cases_attention import FAMILIES, Floats, option_values
+from attngen.cases_attention import FAMILIES, Floats, feature_options
 from attngen.spec_attention import AttentionDecode
 from attngen.variant import Variant
 
@@ -120,7 +120,7 @@ def inputs(variant: Variant, case: Case) -> tuple[Floats, Floats, Floats, dict[s
     for b, length in enumerate(case.lengths):
         k[b, length:], v[b, length:] = np.nan, np.nan
     scores = (batch, case.heads_q, case.seqlen_q, rows)
-    return q, k, v, option_values(rng, variant, scores) | case.options
+    return q, k, v, feature_options(rng, variant, scores) | case.options
 
 
 def paged(

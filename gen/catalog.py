@@ -7,14 +7,20 @@ from collections.abc import Iterator
 from attngen.config import BACKENDS
 from attngen.ops import default_config, why_no_tile
 from attngen.spec import DTYPES
-from attngen.spec_attention import AttentionDecode, AttentionFwd
+from attngen.spec_attention import (
+    AttentionDecode,
+    AttentionFwd,
+    AttentionPaged,
+    AttentionVarlen,
+)
 from attngen.variant import Variant
 
 HEAD_DIMS = (32, 64, 96, 128, 256)
+LAYOUTS = (AttentionVarlen, AttentionPaged)
 
 
 def specs() -> Iterator[AttentionFwd]:
-    """Every head dim in every dtype, causal and not; then each further feature once."""
+    """Every head dim in every dtype, causal and not; each further feature once; other layouts."""
     for head_dim in HEAD_DIMS:
         for dtype in DTYPES:
             for causal in (False, True):
@@ -22,6 +28,10 @@ def specs() -> Iterator[AttentionFwd]:
     for feature in AttentionFwd.features:
         if feature.name != "causal":
             yield AttentionFwd(head_dim=128, dtype="bf16", causal=True, **{feature.name: True})
+    for layout in LAYOUTS:
+        for head_dim in (64, 128):
+            for dtype in ("fp16", "bf16"):
+                yield layout(head_dim=head_dim, dtype=dtype, causal=True)
 
 
 def decode_specs() -> Iterator[AttentionDecode]:

@@ -13,6 +13,8 @@ _NAMES = {
     ("attention_fwd", "triton"): context_triton.names,
     ("attention_fwd", "sm90"): context_gluon.names,
     ("attention_decode", "triton"): context_decode.names,
+    ("attention_varlen", "triton"): context_triton.names,
+    ("attention_paged", "triton"): context_triton.names,
 }
 
 

@@ -5,8 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from attngen.config import padded
-from attngen.spec_attention import Attention
+from attngen.spec_attention import Attention, AttentionPaged, AttentionVarlen
 
+_OP_WORDS = {
+    "attention_fwd": "attention forward",
+    "attention_decode": "attention decode",
+    "attention_varlen": "varlen attention",
+    "attention_paged": "paged attention",
+}
 DTYPE_WORDS = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 
@@ -14,6 +20,8 @@ def names(spec: Attention) -> dict[str, Any]:
     """What attention templates use of a spec, whatever the tile."""
     return {
         "title": _title(spec),
+        "packed": isinstance(spec, AttentionVarlen),
+        "paged": isinstance(spec, AttentionPaged),
         "block_d": padded(spec.head_dim),
         "pads_d": padded(spec.head_dim) != spec.head_dim,
         "empty_lse": "sink" if spec.sinks else "-inf",
@@ -27,7 +35,8 @@ def _title(spec: Attention) -> str:
     head_dims = f"head dim {spec.head_dim}"
     if spec.head_dim_v != spec.head_dim:
         head_dims += f" (v {spec.head_dim_v})"
-    words = ["Causal attention" if spec.causal else "Attention", "forward"]
+    words = [f"causal {_OP_WORDS[spec.op]}" if spec.causal else _OP_WORDS[spec.op]]
     if extras:
         words.append(f"with {', '.join(extras)}")
-    return f"{' '.join(words)}, {head_dims}, {DTYPE_WORDS[spec.dtype]}"
+    title = f"{' '.join(words)}, {head_dims}, {DTYPE_WORDS[spec.dtype]}"
+    return title[0].upper() + title[1:]

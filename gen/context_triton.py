@@ -7,7 +7,8 @@ from typing import Any
 
 from attngen import context_attention
 from attngen.config import padded
-from attngen.spec_attention import AttentionFwd
+from attngen.layouts_triton import LAYOUTS
+from attngen.spec_attention import AttentionFwd, AttentionPaged, AttentionVarlen
 from attngen.variant import Variant
 
 _TL_DTYPES = {"fp16": "tl.float16", "bf16": "tl.bfloat16", "fp32": "tl.float32"}
@@ -31,13 +32,17 @@ def names(variant: Variant) -> dict[str, Any]:
         "natural_m": "m" if _natural_scores(spec) or spec.sinks else "m * sm_scale",
         "ranges": spec.causal or spec.window,
         "positions": _positions(spec),
+        # Where no offset is given, does the kernel work out each sequence's own?
+        "bottom_right": _positions(spec) and isinstance(spec, AttentionVarlen),
         "offsets_by_sequence": _positions(spec),
         "interprets": True,
         "bulk_copies": False,
         "v_columns": "HEAD_DIM_V",
         "score_tensors": _score_tensors(spec),
+        "last_rows_first": spec.causal and isinstance(spec, AttentionVarlen),
         "full_blocks_need_keys": _full_blocks_need_keys(spec),
         "full_block_start": "start_n" if _full_blocks_need_keys(spec) else "_",
+        "num_heads": LAYOUTS[spec.op].heads,
         "expands": bool(_score_tensors(spec)) or spec.alibi,
         "heads_together": 8,
         "kernel_parameters": list(arguments),
@@ -54,7 +59,7 @@ def _natural_scores(spec: AttentionFwd) -> bool:
 
 def _full_blocks_need_keys(spec: AttentionFwd) -> bool:
     """Must a block that no mask cuts still know which keys it holds?"""
-    return spec.alibi or spec.bias or spec.mask
+    return spec.alibi or spec.bias or spec.mask or isinstance(spec, AttentionPaged)
 
 
 def _positions(spec: AttentionFwd) -> bool:
@@ -69,10 +74,11 @@ def _score_tensors(spec: AttentionFwd) -> list[str]:
 
 def _kernel_arguments(spec: AttentionFwd) -> dict[str, str]:
     """The kernel's parameters, in order, and what the launcher passes for each."""
-    arguments = {"q_ptr": "q", "k_ptr": "k", "v_ptr": "v", "o_ptr": "out", "lse_ptr": "lse"}
-    tensors = ["q", "k", "v", "o"]
-    strides: dict[str, tuple[str, ...]] = {}
-    strides |= {tensor: ("b", "m" if tensor in "qo" else "n", "h") for tensor in tensors}
+    layout = LAYOUTS[spec.op]
+    owners = dict(layout.tensors)
+    strides = dict(layout.strides)
+    arguments = {f"{tensor}_ptr": owner for tensor, owner in owners.items()} | {"lse_ptr": "lse"}
+    arguments |= {f"{name}_ptr": name for name in layout.indices}
     for tensor in _score_tensors(spec):
         arguments[f"{tensor}_ptr"] = tensor
         strides[tensor] = ("b", "h", "m", "n")
@@ -86,15 +92,14 @@ def _kernel_arguments(spec: AttentionFwd) -> dict[str, str]:
         arguments["causal_offset_ptr"] = "offsets"
     for tensor, dimensions in strides.items():
         for i, dimension in enumerate(dimensions):
-            owner = "out" if tensor == "o" else tensor
             separator = "_" if len(tensor) > 1 else ""
+            owner = owners.get(tensor, tensor)
             arguments[f"stride_{tensor}{separator}{dimension}"] = f"{owner}.stride({i})"
-    for size in _sizes(spec):
-        arguments[size] = size
+    arguments |= _sizes(spec)
     arguments["heads_q"] = "heads_q"
     arguments["group_size"] = "heads_q // heads_kv"
-    arguments["num_heads"] = "num_heads"
-    arguments["heads_together"] = "min(HEADS_TOGETHER, num_heads)"
+    arguments[layout.heads] = layout.heads
+    arguments["heads_together"] = f"min(HEADS_TOGETHER, {layout.heads})"
     # log2(e) times it still fits in float32.
     arguments["sm_scale"] = "min(sm_scale, 2.3e38)"
     if spec.softcap:
@@ -102,20 +107,19 @@ def _kernel_arguments(spec: AttentionFwd) -> dict[str, str]:
     return arguments
 
 
-def _sizes(spec: AttentionFwd) -> list[str]:
-    sizes = ["seqlen_q", "seqlen_kv"]
-    if _positions(spec):
-        sizes.append("causal_offset")
+def _sizes(spec: AttentionFwd) -> dict[str, str]:
+    names = ["causal_offset"] if _positions(spec) else []
     if spec.window:
-        sizes.append("window_left")
+        names.append("window_left")
     if spec.window and not spec.causal:
-        sizes.append("window_right")
-    return sizes
+        names.append("window_right")
+    return LAYOUTS[spec.op].sizes | {name: name for name in names}
 
 
 def _unspecialised(spec: AttentionFwd) -> list[str]:
     """Sizes that change from call to call: no value of theirs is worth a new compilation."""
-    return [*_sizes(spec), "heads_q", "group_size", "num_heads", "heads_together"]
+    heads = dict.fromkeys(("heads_q", "group_size", LAYOUTS[spec.op].heads))
+    return [*_sizes(spec), *heads, "heads_together"]
 
 
 def _triton_type(parameter: str, spec: AttentionFwd) -> str:
@@ -127,6 +131,7 @@ def _triton_type(parameter: str, spec: AttentionFwd) -> str:
         "alibi_slopes_ptr": "*fp32",
         "sinks_ptr": "*fp32",
         "causal_offset_ptr": "constexpr",
+        **{f"{name}_ptr": "*i32" for name in LAYOUTS[spec.op].indices},
     }
     if parameter.endswith("_ptr"):
         return pointers.get(parameter, f"*{spec.dtype}")

@@ -2,8 +2,9 @@
 
 Triton 3.6 to 3.9 multiply the raw bit patterns of bfloat16 operands and truncate on the way to
 bfloat16; they fill a masked load that names no `other` with zeros, where a GPU leaves anything;
-they take matrix products that are too small to compile, and any address (`attngen.bounds`).
-`repair()` decodes the operands, rounds to nearest even, fills with NaN and refuses.
+they drop an `other` of 0 from a masked load of a scalar; they take matrix products that are too
+small to compile, and any address (`attngen.bounds`). `repair()` decodes the operands, rounds to
+nearest even, fills with NaN, keeps the 0 and refuses.
 """
 
 from __future__ import annotations
@@ -65,6 +66,7 @@ def decode_bf16(bits: np.ndarray) -> np.ndarray:
 def repair() -> None:
     """Mend Triton's interpreter in this process; a second call changes nothing."""
     import triton.language as tl
+    from triton.language.semantic import TritonSemantic
     from triton.runtime import interpreter
 
     builder: Any = interpreter.InterpreterBuilder
@@ -93,9 +95,21 @@ def repair() -> None:
 
     original_float_cast = builder.create_fp_to_fp
 
+    original_semantic = TritonSemantic._load_legacy
+    other_is_given = False
+
+    def semantic_load(self: Any, ptr: Any, mask: Any, other: Any, *rest: Any) -> Any:
+        # It goes on to ask whether `other` is true, which in the interpreter a scalar 0 is not.
+        nonlocal other_is_given
+        other_is_given = other is not None
+        return original_semantic(self, ptr, mask, other, *rest)
+
     def masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any) -> Any:
         element = ptrs.get_element_ty()
-        if other is None:
+        if other is None and other_is_given:
+            zero = np.zeros(ptrs.data.shape, dtype=interpreter._get_np_dtype(element))
+            other = handle(zero, element)
+        elif other is None:
             fill = np.full(ptrs.data.shape, 0xA5, dtype=np.uint8)
             if element.is_floating():
                 garbage = np.full(ptrs.data.shape, np.nan, dtype=np.float32)
@@ -145,6 +159,7 @@ def repair() -> None:
     builder.cast_impl = cast
     builder.create_fp_to_fp = float_cast
     builder.create_masked_load = masked_load
+    TritonSemantic._load_legacy = semantic_load
     builder.create_dot = dot
     builder.binary_op = binary
     builder.unary_op = unary

@@ -9,7 +9,12 @@ from attngen import tiles_attention, tiles_decode
 from attngen.config import BACKENDS, Target, TileConfig, wrong_target
 from attngen.errors import InvalidSpec
 from attngen.spec import Spec
-from attngen.spec_attention import AttentionDecode, AttentionFwd
+from attngen.spec_attention import (
+    AttentionDecode,
+    AttentionFwd,
+    AttentionPaged,
+    AttentionVarlen,
+)
 
 
 class Tiles(Protocol):
@@ -41,6 +46,8 @@ OPS: dict[str, Op] = {
     for op in (
         Op(AttentionFwd, tiles_attention),
         Op(AttentionDecode, tiles_decode),
+        Op(AttentionVarlen, tiles_attention),
+        Op(AttentionPaged, tiles_attention),
     )
 }
 

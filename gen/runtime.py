@@ -73,7 +73,7 @@ def attention(
     """
     check_tensors(q=q, k=k, v=v)
     options: dict[str, Any] = {"sm_scale": sm_scale, "out": out}
-    window_size = checked_window(window_size)
+    window_size = window_of(window_size)
     windowed = window_size != (-1, -1)
     features = {
         "window_size": window_size if windowed else None,
@@ -116,8 +116,8 @@ def check_tensors(**tensors: torch.Tensor) -> None:
             )
 
 
-def checked_window(window_size: Sequence[int]) -> tuple[int, int]:
-    """The window as two ints from -1 up."""
+def window_of(window_size: Sequence[int]) -> tuple[int, int]:
+    """(left, right), each -1 (unbounded) or more; raises a TypeError or ValueError for others."""
     values = tuple(window_size)
     if len(values) != 2 or any(isinstance(x, bool) or not isinstance(x, int) for x in values):
         raise TypeError(f"window_size: got {window_size!r}, allowed are two ints (left, right)")
@@ -127,7 +127,7 @@ def checked_window(window_size: Sequence[int]) -> tuple[int, int]:
 
 
 def check_softcap(softcap: float | None) -> None:
-    """Hold a softcap to a finite number above 0."""
+    """Raise a ValueError unless a softcap is None or a finite number above 0."""
     if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
         raise ValueError(f"softcap: got {softcap}, allowed is None or a finite number above 0")
 

@@ -11,7 +11,7 @@ import torch
 
 from attngen.errors import InvalidSpec
 from attngen.finder import DTYPES, find
-from attngen.runtime import check_softcap, check_tensors, checked_window
+from attngen.runtime import check_softcap, check_tensors, window_of
 from attngen.spec_attention import AttentionDecode
 
 
@@ -118,7 +118,7 @@ def decode(
         (o, lse), as the launcher does.
     """
     causal_offset, softcap = options["causal_offset"], options["softcap"]
-    window = checked_window(options["window_size"])
+    window = window_of(options["window_size"])
     windowed = window != (-1, -1)
     check_softcap(softcap)
     # One query at the end of its keys sees them all, causal or not.

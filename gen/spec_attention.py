@@ -105,3 +105,31 @@ class AttentionDecode(Attention):
     mask: ClassVar[bool] = False
 
     paged: bool = False
+
+
+def _no_tensor_of_scores(feature: str) -> Rule:
+    """The rule that nothing is shaped like the scores: sequences of many lengths have no such."""
+    return Rule(
+        feature,
+        lambda spec: getattr(spec, feature) is True,
+        lambda spec: f"got True, allowed with {spec.op} is False",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionVarlen(AttentionFwd):
+    """Attention within each of many sequences that are packed one after the other."""
+
+    op: ClassVar[str] = "attention_varlen"
+    rules: ClassVar[tuple[Rule, ...]] = (
+        *AttentionFwd.rules,
+        _no_tensor_of_scores("bias"),
+        _no_tensor_of_scores("mask"),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionPaged(AttentionVarlen):
+    """The same over keys and values in the pages of a cache, which a block table lists."""
+
+    op: ClassVar[str] = "attention_paged"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attngen.config import ELEMENT_BYTES, TileConfig, padded
-from attngen.spec_attention import Attention, AttentionFwd
+from attngen.spec_attention import Attention, AttentionFwd, AttentionPaged
 
 
 def shared_memory(spec: AttentionFwd, config: TileConfig) -> int:
@@ -37,6 +37,8 @@ def why_not_triton(spec: Attention, config: TileConfig) -> str | None:
 
 
 def _why_not_sm90(spec: AttentionFwd, config: TileConfig) -> str | None:
+    if spec.op != AttentionFwd.op:
+        return f"op: got {spec.op!r}, allowed with sm90 is {AttentionFwd.op!r}"
     if spec.dtype not in ("fp16", "bf16"):
         return f"dtype: got {spec.dtype!r}, allowed with sm90 are fp16, bf16"
     if spec.head_dim not in _SM90_DEFAULTS:
@@ -82,6 +84,9 @@ def default_config(spec: AttentionFwd, backend: str) -> TileConfig:
     if spec.bias:
         # Triton 3.6 cannot pipeline a tile of bias any deeper for AMD.
         tile = replace(tile, num_stages=min(tile.num_stages, 2))
+    if isinstance(spec, AttentionPaged):
+        # The addresses of 64 keys at once do not fit in sm_100's registers at head dim 64.
+        tile = replace(tile, block_n=min(tile.block_n, 32))
     return tile
 
 

@@ -11,10 +11,12 @@ from typing import Any
 from attngen import (
     cases_attention,
     cases_decode,
+    cases_layouts,
     finder,
     store,
     verify_attention,
     verify_decode,
+    verify_layouts,
 )
 from attngen.reference.checks import Verdict
 from attngen.variant import Variant, parse
@@ -25,6 +27,8 @@ Cases = Callable[..., Iterable[Any]]
 _OPS: dict[str, tuple[Cases, Check]] = {
     "attention_fwd": (cases_attention.cases, verify_attention.check),
     "attention_decode": (cases_decode.cases, verify_decode.check),
+    "attention_varlen": (cases_layouts.varlen_cases, verify_layouts.check_varlen),
+    "attention_paged": (cases_layouts.paged_cases, verify_layouts.check_paged),
 }
 """By operator: its table of cases, and what holds a kernel to the reference on one of them."""
 

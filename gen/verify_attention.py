@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from types import ModuleType
@@ -27,27 +27,41 @@ def check(module: ModuleType, variant: Variant, case: Case, device: str) -> Verd
     *numbers, options = inputs(variant, case)
     q, k, v = place(numbers, TORCH_DTYPES[spec.dtype], device, fused=case.fused)
     out, guard = guarded((*q.shape[:3], spec.head_dim_v), q.dtype, device)
-    failures = []
-    try:
-        with nan_filled_outputs():
-            o, lse = module.attention_fwd(q, k, v, **on_device(options, device), out=out)
-    except InterpreterError as error:
-        if not isinstance(error.__cause__, OutOfBounds):
-            raise
-        failures.append(str(error.__cause__))
-        o, lse = out, out.new_full((q.shape[0], q.shape[2], q.shape[1]), torch.nan)
-    exact = [numpy_of(x) for x in (q, k, v)]
+    arguments = {**on_device(options, device), "out": out}
+    lse_shape = (q.shape[0], q.shape[2], q.shape[1])
+    o, lse, failures = called(lambda: module.attention_fwd(q, k, v, **arguments), out, lse_shape)
+    exact = [as_numpy(x) for x in (q, k, v)]
     attn = {**options, "causal": spec.causal}
     expected = attention(*exact, **attn)
     bounds = error_budget(*exact, operand_dtype=spec.dtype, block_n=variant.config.block_n, **attn)
     plain = plain_attention(*exact, operand_dtype=spec.dtype, **attn)
-    verdict = compare(numpy_of(o), numpy_of(lse), *expected, *bounds, plain, out_dtype=spec.dtype)
-    failures += verdict.failures
-    if o is not out:
-        failures.append("returned another tensor than out")
+    verdict = compare(as_numpy(o), as_numpy(lse), *expected, *bounds, plain, out_dtype=spec.dtype)
     if not guard.isnan().all():
         failures.append("wrote beyond the rows of out")
-    return replace(verdict, failures=tuple(failures))
+    return replace(verdict, failures=(*failures, *verdict.failures))
+
+
+def called(
+    call: Callable[[], tuple[torch.Tensor, torch.Tensor]],
+    out: torch.Tensor,
+    lse_shape: tuple[int, ...],
+) -> tuple[torch.Tensor, torch.Tensor, list[str]]:
+    """What a launcher returns, and what is wrong with that, whatever the numbers.
+
+    Args:
+        call: the launch, with `out` among its arguments.
+        out: NaN everywhere before the call.
+        lse_shape: of the lse that stands for one that an address outside the tensors prevented.
+    """
+    try:
+        with _nan_filled_outputs():
+            o, lse = call()
+    except InterpreterError as error:
+        if not isinstance(error.__cause__, OutOfBounds):
+            raise
+        lse = torch.full(lse_shape, torch.nan, device=out.device)
+        return out, lse, [str(error.__cause__)]
+    return o, lse, [] if o is out else ["returned another tensor than out"]
 
 
 @contextmanager
@@ -100,13 +114,13 @@ def guarded(
 
 
 def on_device(options: dict[str, Any], device: str) -> dict[str, Any]:
-    """Options with the arrays among them as tensors."""
+    """The options of a call with the arrays among them as tensors."""
     return {
         name: torch.from_numpy(value).to(device) if isinstance(value, np.ndarray) else value
         for name, value in options.items()
     }
 
 
-def numpy_of(x: torch.Tensor) -> Any:
-    """A tensor as float64 numpy."""
+def as_numpy(x: torch.Tensor) -> Any:
+    """The numbers of a tensor as float64."""
     return x.double().cpu().numpy()

@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from triton.runtime.errors import InterpreterError
 
-from attngen.bounds import OutOfBounds
 from attngen.cases_attention import Floats
 from attngen.cases_decode import Case, inputs, paged
 from attngen.reference import attention, error_budget
@@ -19,9 +17,9 @@ from attngen.reference.checks import Verdict, compare, plain_attention
 from attngen.variant import Variant
 from attngen.verify_attention import (
     TORCH_DTYPES,
+    as_numpy,
+    called,
     guarded,
-    nan_filled_outputs,
-    numpy_of,
     on_device,
     place,
 )
@@ -34,26 +32,18 @@ def check(module: ModuleType, variant: Variant, case: Case, device: str) -> Verd
     q, k, v, options = inputs(variant, case)
     tensors, layout = _tensors(variant, case, (q, k, v), dtype, device)
     out, guard = guarded((*q.shape[:3], spec.head_dim_v), dtype, device)
-    failures: list[str] = []
-    try:
-        with nan_filled_outputs():
-            o, lse = module.attention_decode(
-                *tensors, **layout, **on_device(options, device), **case.splits, out=out
-            )
-    except InterpreterError as error:
-        if not isinstance(error.__cause__, OutOfBounds):
-            raise
-        failures.append(str(error.__cause__))
-        o, lse = out, torch.full((len(q), case.heads_q, case.seqlen_q), torch.nan)
-    exact = [numpy_of(torch.from_numpy(x).to(dtype)) for x in (q, k, v)]
+    arguments = {**layout, **on_device(options, device), **case.splits, "out": out}
+    o, lse, failures = called(
+        lambda: module.attention_decode(*tensors, **arguments),
+        out,
+        (len(q), case.heads_q, case.seqlen_q),
+    )
+    exact = [as_numpy(torch.from_numpy(x).to(dtype)) for x in (q, k, v)]
     expected = _expected(variant, case, exact, options)
-    verdict = compare(numpy_of(o), numpy_of(lse), *expected, out_dtype=spec.dtype)
-    failures += verdict.failures
-    if o is not out:
-        failures.append("returned another tensor than out")
+    verdict = compare(as_numpy(o), as_numpy(lse), *expected, out_dtype=spec.dtype)
     if not guard.isnan().all():
         failures.append("wrote beyond the rows of out")
-    return replace(verdict, failures=tuple(failures))
+    return replace(verdict, failures=(*failures, *verdict.failures))
 
 
 def _tensors(

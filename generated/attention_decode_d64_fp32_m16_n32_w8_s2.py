@@ -1,6 +1,6 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
 #   attention_decode_d64_fp32_m16_n32_w8_s2
-"""Attention forward, head dim 64, float32.
+"""Attention decode, head dim 64, float32.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
@@ -236,7 +236,7 @@ def attention_decode(
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention forward, head dim 64, float32.
+    """Attention decode, head dim 64, float32.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.

@@ -41,6 +41,11 @@ def unguarded(x_ptr, y_ptr, limit):
 
 
 @triton.jit
+def scalar(x_ptr, y_ptr, limit, OTHER: tl.constexpr):
+    tl.store(y_ptr, tl.load(x_ptr, mask=limit > 0, other=OTHER))
+
+
+@triton.jit
 def tiny(x_ptr, y_ptr, SIZE: tl.constexpr):
     offsets = tl.arange(0, SIZE)[:, None] * SIZE + tl.arange(0, SIZE)[None, :]
     x = tl.load(x_ptr + offsets)
@@ -76,6 +81,18 @@ def test_a_masked_load_without_other_leaves_garbage(device: str, dtype: torch.dt
     x, y = torch.ones(16, dtype=dtype), torch.zeros(16, dtype=dtype)
     unguarded[(1,)](x, y, 5)
     assert y[:5].eq(1).all() and y[5:].isnan().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("other", [0, 3])
+def test_a_masked_load_of_a_scalar_keeps_its_other(
+    device: str, dtype: torch.dtype, other: int
+) -> None:
+    x, y = torch.ones(1, dtype=dtype), torch.full((1,), 9, dtype=dtype)
+    scalar[(1,)](x, y, 0, other)
+    assert y.item() == other
+    scalar[(1,)](x, y, 1, other)
+    assert y.item() == 1
 
 
 def test_a_product_too_small_to_compile_is_refused(device: str) -> None:

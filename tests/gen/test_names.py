@@ -11,15 +11,31 @@ from attngen.config import TARGETS, TileConfig
 from attngen.errors import InvalidSpec
 from attngen.ops import default_config, why_not
 from attngen.spec import DTYPES
-from attngen.spec_attention import ATTENTION_FEATURES, HEAD_DIMS, AttentionFwd
+from attngen.spec_attention import (
+    ATTENTION_FEATURES,
+    HEAD_DIMS,
+    AttentionFwd,
+    AttentionPaged,
+    AttentionVarlen,
+)
 from attngen.variant import Variant, parse
 
-SPECS = st.builds(
-    AttentionFwd,
-    head_dim=st.sampled_from(HEAD_DIMS),
-    head_dim_v=st.sampled_from([0, *HEAD_DIMS]),
-    dtype=st.sampled_from(DTYPES),
-    **{feature.name: st.booleans() for feature in ATTENTION_FEATURES},
+
+def _specs(op: type[AttentionFwd], *without: str) -> st.SearchStrategy[AttentionFwd]:
+    features = (feature.name for feature in ATTENTION_FEATURES if feature.name not in without)
+    return st.builds(
+        op,
+        head_dim=st.sampled_from(HEAD_DIMS),
+        head_dim_v=st.sampled_from([0, *HEAD_DIMS]),
+        dtype=st.sampled_from(DTYPES),
+        **{feature: st.booleans() for feature in features},
+    )
+
+
+SPECS = st.one_of(
+    _specs(AttentionFwd),
+    _specs(AttentionVarlen, "bias", "mask"),
+    _specs(AttentionPaged, "bias", "mask"),
 )
 CONFIGS = st.builds(
     TileConfig,
@@ -108,6 +124,21 @@ def test_every_broken_rule_is_reported_at_once() -> None:
     ]
 
 
+@pytest.mark.parametrize("op", [AttentionVarlen, AttentionPaged])
+@pytest.mark.parametrize("feature", ["bias", "mask"])
+def test_packed_sequences_take_no_tensor_of_scores(op: type[AttentionFwd], feature: str) -> None:
+    with pytest.raises(InvalidSpec, match=f"^{feature}: got True, allowed with {op.op} is False$"):
+        op(head_dim=128, dtype="bf16", **{feature: True})
+
+
+def test_packed_sequences_are_for_the_portable_family() -> None:
+    spec = AttentionVarlen(head_dim=128, dtype="bf16", causal=True)
+    config = default_config(AttentionFwd(head_dim=128, dtype="bf16", causal=True), "sm90")
+    assert (
+        why_not(spec, config) == "op: got 'attention_varlen', allowed with sm90 is 'attention_fwd'"
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "word"),
     [
@@ -141,3 +172,7 @@ def test_the_catalog_has_what_it_promises() -> None:
                 assert AttentionFwd(head_dim=head_dim, dtype=dtype, causal=causal) in specs
     for feature in ATTENTION_FEATURES:
         assert any(feature.name in spec.switched_on for spec in specs)
+    for op in (AttentionVarlen, AttentionPaged):
+        for head_dim in (64, 128):
+            for dtype in ("fp16", "bf16"):
+                assert op(head_dim=head_dim, dtype=dtype, causal=True) in specs

@@ -101,6 +101,13 @@ def test_what_a_feature_costs_in_a_kernel(feature: str) -> None:
     assert (FOLDER / f"{feature}.diff").read_text() == feature_diff(feature)
 
 
+@pytest.mark.parametrize("layout", ["varlen", "paged"])
+def test_what_a_layout_costs_in_a_kernel(layout: str) -> None:
+    from write_diffs import FOLDER, layout_diff
+
+    assert (FOLDER / f"{layout}.diff").read_text() == layout_diff(layout)
+
+
 def test_the_same_bytes_whatever_the_process(tmp_path: Path) -> None:
     """Hash seed, working directory, locale, home and the order of the options change nothing."""
     options = ["--head-dim", "64", "--head-dim", "128", "--dtype", "fp16", "--dtype", "bf16"]

@@ -1,4 +1,4 @@
-"""Write tests/diffs: for each feature, what it changes in a kernel."""
+"""Write tests/diffs: for each feature and each layout, what it changes in a kernel."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from attngen import store
 from attngen.config import TileConfig
-from attngen.spec_attention import AttentionFwd
+from attngen.spec_attention import AttentionFwd, AttentionPaged, AttentionVarlen
 from attngen.variant import Variant
 
 FOLDER = Path(__file__).parents[1] / "diffs"
@@ -21,8 +21,20 @@ def feature_diff(feature: str) -> str:
     return store.difference(Variant(plain, TILE), Variant(changed, TILE))
 
 
+LAYOUTS = {"varlen": (AttentionFwd, AttentionVarlen), "paged": (AttentionVarlen, AttentionPaged)}
+"""By a layout's name, the operators that its snapshot leads from and to."""
+
+
+def layout_diff(layout: str) -> str:
+    """From one layout of the tensors to the next, as a unified diff."""
+    before, after = (Variant(op(head_dim=128, dtype="bf16"), TILE) for op in LAYOUTS[layout])
+    return store.difference(before, after)
+
+
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for each in AttentionFwd.features:
         (FOLDER / f"{each.name}.diff").write_text(feature_diff(each.name))
+    for layout in LAYOUTS:
+        (FOLDER / f"{layout}.diff").write_text(layout_diff(layout))
     sys.exit(0)

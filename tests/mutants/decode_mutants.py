@@ -145,7 +145,9 @@ STATES = (
         DECODE,
         "a block a split",
         "hard o",
-        Edit("w = tl.math.exp2((lse_i - reference) * LOG2_E) * one_over_l", "w = lse_i * 0.0 + 1.0"),
+        Edit(
+            "w = tl.math.exp2((lse_i - reference) * LOG2_E) * one_over_l", "w = lse_i * 0.0 + 1.0"
+        ),
     ),
     plant(
         "the states have equal weights",
@@ -162,14 +164,19 @@ STATES = (
         DECODE,
         "a block a split",
         "hard o",
-        Edit("w = tl.math.exp2((lse_i - reference) * LOG2_E)", "w = tl.math.exp2(lse_i - reference)"),
+        Edit(
+            "w = tl.math.exp2((lse_i - reference) * LOG2_E)", "w = tl.math.exp2(lse_i - reference)"
+        ),
     ),
     plant(
         "the merged lse is the largest",
         DECODE,
         "a block a split",
         "hard lse",
-        Edit('lse = tl.where(is_empty, float("-inf"), m + tl.log(l))\n    reference', "lse = m\n    reference"),
+        Edit(
+            'lse = tl.where(is_empty, float("-inf"), m + tl.log(l))\n    reference',
+            "lse = m\n    reference",
+        ),
     ),
     plant(
         "the merge forgets its earlier blocks of splits",
@@ -190,14 +197,19 @@ STATES = (
         DECODE,
         "more splits than blocks",
         "NaN o",
-        Edit('mask=(lse_i != float("-inf"))[:, None], other=0.0', "mask=is_split[:, None], other=0.0"),
+        Edit(
+            'mask=(lse_i != float("-inf"))[:, None], other=0.0', "mask=is_split[:, None], other=0.0"
+        ),
     ),
     plant(
         "two empty states are not guarded",
         DECODE,
         "no keys",
         "NaN lse, NaN o",
-        Edit('reference = tl.where(m_new == float("-inf"), 0.0, m_new)\n        alpha = tl.math.exp2((m - reference) * LOG2_E)\n        l = l * alpha + tl.sum(tl', 'reference = m_new\n        alpha = tl.math.exp2((m - reference) * LOG2_E)\n        l = l * alpha + tl.sum(tl'),
+        Edit(
+            'reference = tl.where(m_new == float("-inf"), 0.0, m_new)\n        alpha = tl.math.exp2((m - reference) * LOG2_E)\n        l = l * alpha + tl.sum(tl',
+            "reference = m_new\n        alpha = tl.math.exp2((m - reference) * LOG2_E)\n        l = l * alpha + tl.sum(tl",
+        ),
     ),
     plant(
         "the sink is in every split",
@@ -211,7 +223,9 @@ STATES = (
         DECODE_SINKS,
         "a block a split",
         "hard lse, hard o",
-        Edit("    m = sink\n    l = tl.where(sink ==", "    m = sink\n    l = 0.0 * tl.where(sink =="),
+        Edit(
+            "    m = sink\n    l = tl.where(sink ==", "    m = sink\n    l = 0.0 * tl.where(sink =="
+        ),
     ),
     plant(
         "the merge takes the first head's sink",
@@ -253,7 +267,10 @@ PAGES = (
         DECODE_PAGED,
         "tails",
         "out of bounds",
-        Edit("table = block_table_ptr + batch * stride_tb", "table = block_table_ptr + batch * (seqlen_kv // page_size)"),
+        Edit(
+            "table = block_table_ptr + batch * stride_tb",
+            "table = block_table_ptr + batch * (seqlen_kv // page_size)",
+        ),
     ),
     plant(
         "pages are as far apart as they are long",
@@ -274,6 +291,9 @@ PAGES = (
         DECODE_PAGED,
         "tails",
         "NaN o",
-        Edit("v = tl.load(v_ptrs + v_rows[:, None], mask=seen[:, None], other=0.0)", "v = tl.load(v_ptrs + v_rows[:, None])"),
+        Edit(
+            "v = tl.load(v_ptrs + v_rows[:, None], mask=seen[:, None], other=0.0)",
+            "v = tl.load(v_ptrs + v_rows[:, None])",
+        ),
     ),
 )

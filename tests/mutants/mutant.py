@@ -9,8 +9,8 @@ from attngen.render import render
 from attngen.variant import Variant, parse
 
 
-def _name(dims: str, features: str = "", dtype: str = "fp16") -> str:
-    return f"attention_fwd_{dims}_{dtype}{features}_m16_n16_w1_s1"
+def _name(dims: str, features: str = "", dtype: str = "fp16", op: str = "fwd") -> str:
+    return f"attention_{op}_{dims}_{dtype}{features}_m16_n16_w1_s1"
 
 
 FULL = _name("d16")
@@ -27,6 +27,18 @@ ALIBI = _name("d16", "_alibi")
 BIAS = _name("d16", "_bias")
 MASK = _name("d16", "_mask")
 SINKS = _name("d16", "_causal_sinks")
+DECODE = _name("d16", op="decode")
+DECODE_CAUSAL = _name("d16", "_causal", op="decode")
+DECODE_WINDOW = _name("d16", "_causal_window", op="decode")
+DECODE_SINKS = _name("d16", "_sinks", op="decode")
+DECODE_PAGED = _name("d16", "_paged", op="decode")
+VARLEN = _name("d16", op="varlen")
+VARLEN_CAUSAL = _name("d16", "_causal", op="varlen")
+VARLEN_ALIBI = _name("d16", "_alibi", op="varlen")
+VARLEN_SINKS = _name("d16", "_sinks", op="varlen")
+PAGED = _name("d16", op="paged")
+PAGED_CAUSAL = _name("d16", "_causal", op="paged")
+PAGED_WINDOW = _name("d16", "_causal_window", op="paged")
 
 
 class DoesNotApply(AssertionError):

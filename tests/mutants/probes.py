@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attngen import verify_attention
-from attngen.cases_attention import Case, cases, inputs
+from attngen import verify, verify_attention
+from attngen.cases_attention import Case, inputs
 from attngen.reference import attention, error_budget
 from attngen.reference.checks import Verdict, Worst, compare, plain_attention
 from attngen.variant import Variant
@@ -38,8 +38,9 @@ def look_up(name: str) -> Probe:
 
 
 def _case(module: ModuleType, variant: Variant, name: str) -> set[str]:
-    known = EXTRA_CASES | {case.name: case for case in cases(variant)}
-    return failed_checks(verify_attention.check(module, variant, known[name], "cpu"))
+    cases, check = verify._OPS[variant.spec.op]
+    known: dict[str, Any] = EXTRA_CASES | {case.name: case for case in cases(variant)}
+    return failed_checks(check(module, variant, known[name], "cpu"))
 
 
 def failed_checks(verdict: Verdict) -> set[str]:

@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from layout_probes import packed_call
 from probes import PROBES, SMALL, drawn, launched
 
 from attngen.variant import Variant
@@ -32,10 +33,9 @@ class WrongCall:
     spoil: Callable[[Call], Call]
 
     def __call__(self, module: ModuleType, variant: Variant) -> set[str]:
-        (q, k, v), options = drawn(variant, SMALL)
-        arguments = self.spoil({"q": q, "k": k, "v": v, **options})
+        arguments = self.spoil(_right_call(variant))
         try:
-            launched(module, lambda: module.attention_fwd(**arguments))
+            launched(module, lambda: getattr(module, variant.spec.op)(**arguments))
         except (TypeError, ValueError) as error:
             fine = type(error) is self.error and str(error).startswith(self.words)
             return set() if fine else {"refusal"}
@@ -44,7 +44,15 @@ class WrongCall:
         return {"refusal"}
 
 
-def _with(**changes: Callable[[Call], Any]) -> Callable[[Call], Call]:
+def _right_call(variant: Variant) -> Call:
+    if variant.spec.op != "attention_fwd":
+        return packed_call(variant)
+    (q, k, v), options = drawn(variant, SMALL)
+    return {"q": q, "k": k, "v": v, **options}
+
+
+def with_(**changes: Callable[[Call], Any]) -> Callable[[Call], Call]:
+    """What changes some arguments of a right call, each by a function of all of them."""
     return lambda call: call | {name: change(call) for name, change in changes.items()}
 
 
@@ -64,128 +72,128 @@ WRONG_CALLS = (
         "5 query heads for 2 KV heads",
         ValueError,
         "heads_q: got 5",
-        _with(q=lambda call: call["q"][:, :, :1].expand(-1, -1, 5, -1)),
+        with_(q=lambda call: call["q"][:, :, :1].expand(-1, -1, 5, -1)),
     ),
     WrongCall(
         "no KV heads",
         ValueError,
         "heads_q: got 4",
-        _with(k=lambda call: call["k"][:, :, :0], v=lambda call: call["v"][:, :, :0]),
+        with_(k=lambda call: call["k"][:, :, :0], v=lambda call: call["v"][:, :, :0]),
     ),
     WrongCall(
         "k of another dtype",
         TypeError,
         "k: got torch.bfloat16",
-        _with(k=lambda call: call["k"].bfloat16()),
+        with_(k=lambda call: call["k"].bfloat16()),
     ),
     WrongCall(
         "k on another device",
         TypeError,
         "k: got device meta",
-        _with(k=lambda call: call["k"].to("meta")),
+        with_(k=lambda call: call["k"].to("meta")),
     ),
     WrongCall(
         "k of another head dim",
         ValueError,
         "k: got shape (2, 19, 2, 8)",
-        _with(k=lambda call: call["k"][..., :8]),
+        with_(k=lambda call: call["k"][..., :8]),
     ),
     WrongCall(
         "k of another batch",
         ValueError,
         "k: got shape (1, 19, 2, 16)",
-        _with(k=lambda call: call["k"][:1]),
+        with_(k=lambda call: call["k"][:1]),
     ),
     WrongCall(
         "v of another length",
         ValueError,
         "v: got shape (2, 18, 2, 16)",
-        _with(v=lambda call: call["v"][:, :18]),
+        with_(v=lambda call: call["v"][:, :18]),
     ),
     WrongCall(
         "every second column of q",
         ValueError,
         "q: got last-dimension stride 2",
-        _with(q=lambda call: call["q"].repeat_interleave(2, 3)[..., ::2]),
+        with_(q=lambda call: call["q"].repeat_interleave(2, 3)[..., ::2]),
     ),
     WrongCall(
         "out of another length",
         ValueError,
         "out: got shape (2, 16, 4, 16)",
-        _with(out=lambda call: call["q"][:, :16].clone()),
+        with_(out=lambda call: call["q"][:, :16].clone()),
     ),
     WrongCall(
         "out with a strided last dimension",
         ValueError,
         "out: got last-dimension stride 2",
-        _with(out=lambda call: call["q"].repeat_interleave(2, 3)[..., ::2]),
+        with_(out=lambda call: call["q"].repeat_interleave(2, 3)[..., ::2]),
     ),
     WrongCall(
-        "a scale of NaN", ValueError, "sm_scale: got nan", _with(sm_scale=lambda _: torch.nan)
+        "a scale of NaN", ValueError, "sm_scale: got nan", with_(sm_scale=lambda _: torch.nan)
     ),
     WrongCall(
         "2**28 queries",
         ValueError,
         "seqlen: got 268435456",
-        _with(q=lambda call: call["q"][:, :1].expand(-1, 2**28, -1, -1)),
+        with_(q=lambda call: call["q"][:, :1].expand(-1, 2**28, -1, -1)),
     ),
     WrongCall(
         "an offset of 1.5",
         TypeError,
         "causal_offset: got 1.5",
-        _with(causal_offset=lambda _: 1.5),
+        with_(causal_offset=lambda _: 1.5),
     ),
     WrongCall(
         "offsets in float32",
         TypeError,
         "causal_offset: got torch.float32",
-        _with(causal_offset=lambda _: torch.zeros(2)),
+        with_(causal_offset=lambda _: torch.zeros(2)),
     ),
     WrongCall(
         "offsets for another batch",
         ValueError,
         "causal_offset: got shape (3,)",
-        _with(causal_offset=lambda _: torch.zeros(3, dtype=torch.int32)),
+        with_(causal_offset=lambda _: torch.zeros(3, dtype=torch.int32)),
     ),
     WrongCall(
         "a window of -2",
         ValueError,
         "window_size: got (-2, 0)",
-        _with(window_size=lambda _: (-2, 0)),
+        with_(window_size=lambda _: (-2, 0)),
     ),
-    WrongCall("a softcap of 0", ValueError, "softcap: got 0.0", _with(softcap=lambda _: 0.0)),
+    WrongCall("a softcap of 0", ValueError, "softcap: got 0.0", with_(softcap=lambda _: 0.0)),
     WrongCall(
-        "a softcap of NaN", ValueError, "softcap: got nan", _with(softcap=lambda _: torch.nan)
+        "a softcap of NaN", ValueError, "softcap: got nan", with_(softcap=lambda _: torch.nan)
     ),
     WrongCall(
         "slopes in float16",
         TypeError,
         "alibi_slopes: got torch.float16",
-        _with(alibi_slopes=lambda call: call["alibi_slopes"].half()),
+        with_(alibi_slopes=lambda call: call["alibi_slopes"].half()),
     ),
     WrongCall(
         "sinks for other heads",
         ValueError,
         "sinks: got shape (3,)",
-        _with(sinks=lambda call: call["sinks"][:3]),
+        with_(sinks=lambda call: call["sinks"][:3]),
     ),
     WrongCall(
         "a mask of integers",
         TypeError,
         "mask: got torch.int8",
-        _with(mask=lambda call: call["mask"].to(torch.int8)),
+        with_(mask=lambda call: call["mask"].to(torch.int8)),
     ),
     WrongCall(
         "a bias in float64",
         TypeError,
         "bias: got torch.float64",
-        _with(bias=lambda call: call["bias"].double()),
+        with_(bias=lambda call: call["bias"].double()),
     ),
     WrongCall(
         "a bias on another device",
         TypeError,
         "bias: got device meta",
-        _with(bias=lambda call: call["bias"].to("meta")),
+        with_(bias=lambda call: call["bias"].to("meta")),
     ),
 )
 

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 import address_mutants
+import decode_mutants
 import launcher_mutants
+import layout_mutants
+import layout_refusals
 import mask_mutants
 import numpy as np
 import precision_mutants
@@ -19,6 +22,7 @@ import target_mutants
 import torch
 import window_mutants
 from far_probes import FAR_PROBES
+from layout_probes import FAR_LAYOUTS
 from mutant import Mutant, clean_text
 from probes import look_up
 from triton.runtime.errors import InterpreterError
@@ -41,8 +45,15 @@ BY_PART: dict[str, tuple[Mutant, ...]] = {
     "Strides": address_mutants.STRIDES,
     "Padding columns and stores": address_mutants.COLUMNS,
     "Offsets of more than 32 bits": address_mutants.WIDTH,
+    "Splits of the keys": decode_mutants.SPLITS,
+    "Rows of a group": decode_mutants.GROUPS,
+    "The merge of splits": decode_mutants.STATES,
+    "Pages of a decode step": decode_mutants.PAGES,
     "The launcher": launcher_mutants.CALLS,
     "Arguments": launcher_mutants.CHECKS,
+    "Packed sequences": layout_mutants.SEQUENCES,
+    "Paged caches": layout_mutants.PAGES,
+    "Lengths and block tables": layout_refusals.CHECKS,
     "What only compiling shows": target_mutants.COMPILED,
 }
 MUTANTS = {mutant.name: mutant for part in BY_PART.values() for mutant in part}
@@ -61,7 +72,7 @@ def failed(kernel: str, text: str, probe: str) -> set[str]:
     interpret.repair()
     with tempfile.TemporaryDirectory() as folder:
         module = load_text(kernel, text, folder)
-        allocation = nullcontext() if probe in FAR_PROBES else _nan_filled()
+        allocation = nullcontext() if probe in FAR_PROBES | FAR_LAYOUTS else _nan_filled()
         # What a wrong kernel does to numbers is no news.
         with allocation, np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
