@@ -54,7 +54,7 @@ def called(
         lse_shape: of the lse that stands for one that an address outside the tensors prevented.
     """
     try:
-        with _nan_filled_outputs():
+        with nan_filled_outputs():
             o, lse = call()
     except InterpreterError as error:
         if not isinstance(error.__cause__, OutOfBounds):

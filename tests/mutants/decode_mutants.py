@@ -30,7 +30,7 @@ SPLITS = (
         "a share of whole blocks is rounded down",
         DECODE,
         "tails",
-        "hard lse, hard o",
+        "NaN lse, hard o",
         Edit(
             "tl.cdiv(tl.cdiv(seen_end - seen_begin, num_splits), BLOCK_N) * BLOCK_N",
             "tl.cdiv(seen_end - seen_begin, num_splits) // BLOCK_N * BLOCK_N",
@@ -61,24 +61,24 @@ SPLITS = (
         Edit("tl.load(seqlens_kv_ptr + batch)", "seqlen_kv + 0 * tl.load(seqlens_kv_ptr)"),
     ),
     plant(
-        "the first sequence's length serves all",
+        "the first sequence's length serves all steps",
         DECODE,
         "a sequence without keys",
         "NaN lse, hard o",
         Edit("tl.load(seqlens_kv_ptr + batch)", "tl.load(seqlens_kv_ptr + 0 * batch)"),
     ),
     plant(
-        "fixed splits start with the window",
+        "a fixed split starts one key after the window",
         DECODE_WINDOW,
         "window (33, 0), {'split_size': 16}",
         "hard lse, hard o",
-        Edit("kv_begin = split * split_size", "kv_begin = seen_begin + split * split_size"),
+        Edit("tl.maximum(kv_begin, seen_begin)", "tl.maximum(kv_begin, seen_begin + 1)"),
     ),
     plant(
         "one split's window is cut at its start",
         DECODE_WINDOW,
         "window (19, -1), {'num_splits': 2}",
-        "hard lse, hard o",
+        "NaN lse, hard o",
         Edit(
             "seen_end - seen_begin, num_splits), BLOCK_N",
             "seen_end - 2 * seen_begin, num_splits), BLOCK_N",
@@ -91,7 +91,7 @@ GROUPS = (
         "queries and heads change places in a group",
         DECODE,
         "several queries",
-        "hard lse, hard o",
+        "NaN lse, NaN o",
         Edit("offs_m = rows // group_size", "offs_m = rows % seqlen_q"),
         Edit("head_kv * group_size + rows % group_size", "head_kv * group_size + rows // seqlen_q"),
         Edit("lse_rows += (batch", "offs_m = rows // group_size\n    lse_rows += (batch"),
@@ -124,7 +124,7 @@ GROUPS = (
         "causal sees a query's place in the group",
         DECODE_CAUSAL,
         "several queries",
-        "hard lse, hard o",
+        "NaN lse, hard o",
         Edit("position = offs_m + causal_offset", "position = rows + causal_offset"),
     ),
     plant(
@@ -144,7 +144,7 @@ STATES = (
         "the merge adds the states up",
         DECODE,
         "a block a split",
-        "hard o",
+        "NaN o",
         Edit(
             "w = tl.math.exp2((lse_i - reference) * LOG2_E) * one_over_l", "w = lse_i * 0.0 + 1.0"
         ),
@@ -153,7 +153,7 @@ STATES = (
         "the states have equal weights",
         DECODE,
         "a block a split",
-        "hard o",
+        "NaN o",
         Edit(
             "w = tl.math.exp2((lse_i - reference) * LOG2_E) * one_over_l",
             "w = (lse_i * 0.0 + 1.0) / num_splits",
@@ -182,7 +182,7 @@ STATES = (
         "the merge forgets its earlier blocks of splits",
         DECODE,
         "more splits than blocks",
-        "NaN lse, NaN o",
+        "NaN lse, hard o",
         Edit("l = l * alpha + tl.sum(tl.math.exp2", "l = tl.sum(tl.math.exp2"),
     ),
     plant(
@@ -206,10 +206,7 @@ STATES = (
         DECODE,
         "no keys",
         "NaN lse, NaN o",
-        Edit(
-            'reference = tl.where(m_new == float("-inf"), 0.0, m_new)\n        alpha = tl.math.exp2((m - reference) * LOG2_E)\n        l = l * alpha + tl.sum(tl',
-            "reference = m_new\n        alpha = tl.math.exp2((m - reference) * LOG2_E)\n        l = l * alpha + tl.sum(tl",
-        ),
+        Edit('reference = tl.where(m_new == float("-inf"), 0.0, m_new)', "reference = m_new", 2, 1),
     ),
     plant(
         "the sink is in every split",
@@ -240,9 +237,8 @@ STATES = (
         "several queries",
         "hard o",
         Edit(
-            "o_split_ptr + splits[:, None] * stride_os + row * HEAD_DIM_V",
-            "o_split_ptr + splits[:, None] * stride_os + ((batch * seqlen_q + token) * heads_q + head)"
-            " * HEAD_DIM_V",
+            "stride_os + row * HEAD_DIM_V",
+            "stride_os + ((batch * seqlen_q + token) * heads_q + head) * HEAD_DIM_V",
         ),
     ),
 )
@@ -252,13 +248,13 @@ PAGES = (
         "a page is looked up once a block",
         DECODE_PAGED,
         "tails",
-        "out of bounds",
+        "hard lse, hard o",
         Edit("table + offs_n // page_size", "table + (0 * offs_n + start_n) // page_size", count=2),
     ),
     plant(
-        "the table past the last key is read",
+        "the table past the last key is read by a step",
         DECODE_PAGED,
-        "one key",
+        "splits that cut blocks",
         "out of bounds",
         Edit("stride_tp, mask=seen, other=0)", "stride_tp)"),
     ),
@@ -266,7 +262,7 @@ PAGES = (
         "rows of the table follow each other",
         DECODE_PAGED,
         "tails",
-        "out of bounds",
+        "hard lse, hard o",
         Edit(
             "table = block_table_ptr + batch * stride_tb",
             "table = block_table_ptr + batch * (seqlen_kv // page_size)",
