@@ -62,7 +62,7 @@ def cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
     yield Case("tails", (3 * n + 5, n - 1), splits={"num_splits": 2}, page_size=12)
     yield Case("more splits than blocks", (n + 1, 2), splits={"num_splits": 20})
     yield Case("splits of a fixed size", (3 * n + 5, 7, 0), splits={"split_size": 2 * n})
-    yield Case("splits that cut blocks", (2 * n + 5, 3), splits={"split_size": n + 3}, page_size=1)
+    yield Case("splits that cut blocks", (3, 2 * n + 5), splits={"split_size": n + 3}, page_size=1)
     yield Case("splits that are chosen", (9 * n, 5 * n + 1), page_size=192)
     yield Case("a sequence without keys", (0, n), splits=three)
     yield Case("no keys", (0, 0), splits=three)
