@@ -6,6 +6,7 @@ import gc
 import json
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ def _record(shape: Shape, spec: AttentionFwd, names: list[str], rounds: int) -> 
     )
     kernels = {name: _kernel(name, q, k, v) for name in names}
     peers = dict(_peers(q, k, v, causal))
-    speeds = _speeds({**kernels, **peers}, shape.flops(causal), rounds)
+    speeds = timed_speeds({**kernels, **peers}, shape.flops(causal), rounds)
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     best = max((name for name in kernels if name in medians), key=medians.__getitem__)
     best_peer = max((name for name in peers if name in medians), key=medians.__getitem__)
@@ -154,14 +155,14 @@ def _flex(
     return lambda: compiled(*views, block_mask=mask, enable_gqa=grouped)
 
 
-def _speeds(calls: dict[str, Call], flops: float, rounds: int) -> dict[str, list[float]]:
+def timed_speeds(calls: dict[str, Call], flops: float, rounds: int) -> dict[str, list[float]]:
     """TFLOP/s of every call in every round; a call that cannot be captured is left out."""
     graphs = {}
     for name, call in calls.items():
         try:
             graphs[name] = _graph(call)
         except Exception as error:
-            print(f"left out: {name}: {str(error).splitlines()[0]}")
+            print(f"left out: {name}: {str(error).splitlines()[0]}", file=sys.stderr)
     speeds: dict[str, list[float]] = {name: [] for name in graphs}
     for _ in range(rounds):
         for name, (graph, repeats) in graphs.items():
@@ -242,9 +243,14 @@ def line(record: dict[str, Any]) -> str:
     )
 
 
-def save(path: Path, head: dict[str, Any], records: list[dict[str, Any]]) -> None:
-    """Write header and records, one record a line."""
+def as_text(head: dict[str, Any], records: list[dict[str, Any]]) -> str:
+    """Header and records as the results files have them, one record a line."""
     rows = ",\n  ".join(json.dumps(record) for record in records)
     top = json.dumps(head, indent=1)[:-2]
+    return f'{top},\n "records": [\n  {rows}\n ]\n}}\n'
+
+
+def save(path: Path, head: dict[str, Any], records: list[dict[str, Any]]) -> None:
+    """Write header and records."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f'{top},\n "records": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
+    path.write_text(as_text(head, records), encoding="utf-8")

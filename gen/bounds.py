@@ -43,12 +43,13 @@ class Extents:
             doing: "load", "store" or "atomic", for the message.
             pointers: addresses in bytes, uint64 [...].
             itemsize: bytes at each of them.
-            mask: bool [...], broadcast against the addresses.
+            mask: [...], broadcast against the addresses; Triton's is of bool or of integers.
 
         Raises:
             OutOfBounds: with how many addresses the tensor that most of them are in does not have.
         """
-        wanted = np.asarray(pointers, dtype=np.uint64)[np.broadcast_to(mask, pointers.shape)]
+        chosen = np.broadcast_to(mask, pointers.shape).astype(bool)
+        wanted = np.asarray(pointers, dtype=np.uint64)[chosen]
         if wanted.size == 0:
             return
         first, last = wanted.min(), wanted.max()

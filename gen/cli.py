@@ -15,6 +15,7 @@ import click
 
 from attngen import store
 from attngen.catalog import catalog
+from attngen.cli_roofline import roofline
 from attngen.config import BACKENDS, TARGETS, TileConfig
 from attngen.errors import CannotCompile, InvalidSpec, NoGPU, NotGenerated
 from attngen.ops import OPS, default_config, why_no_tile
@@ -23,6 +24,7 @@ from attngen.spec import DTYPES, Spec, option
 from attngen.variant import Variant, parse
 
 Command = Callable[..., Any]
+_EXTRAS = dict.fromkeys(("torch", "triton", "numpy"), "kernels") | {"matplotlib": "plot"}
 
 
 class _Group(click.Group):
@@ -36,11 +38,11 @@ class _Group(click.Group):
         except (NoGPU, CannotCompile) as error:
             raise click.ClickException(str(error)) from error
         except ModuleNotFoundError as error:
-            if error.name not in ("torch", "triton", "numpy"):
+            if error.name not in _EXTRAS:
                 raise
             raise click.ClickException(
                 f"{error.name} is not installed, and this command needs it;"
-                " install it with: pip install 'attngen[kernels]'"
+                f" install it with: pip install 'attngen[{_EXTRAS[error.name]}]'"
             ) from error
 
 
@@ -264,6 +266,9 @@ def bench(dtype: tuple[str, ...], backend: str, rounds: int, path: Path | None) 
         click.echo(bencher.line(record))
     if path:
         bencher.save(path, bencher.header(" ".join(["attngen", *sys.argv[1:]])), records)
+
+
+main.add_command(roofline)
 
 
 @main.command()

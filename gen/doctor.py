@@ -15,6 +15,7 @@ PACKAGES = {
     "numpy": "the reference",
     "torch": "calling kernels",
     "triton": "compiling kernels and interpreting them",
+    "matplotlib": "plots",
 }
 
 

@@ -7,37 +7,90 @@ seconds, rates per second.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 GIB = 2**30
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Gpu:
     """Peak rates of a GPU, as its maker gives them.
 
     Attributes:
         name: Name.
-        peak_flops: Dense 16-bit FLOP a second of the tensor cores.
+        device: The name that its driver gives it.
+        peak_flops: FLOP a second of products: dense 16-bit, on the tensor cores.
+        peak_flops_fp32: FLOP a second of products in true float32.
         bandwidth: Bytes a second of HBM.
         memory: Bytes of HBM.
+        source: The maker's page that has the rates.
     """
 
     name: str
+    device: str
     peak_flops: float
+    peak_flops_fp32: float
     bandwidth: float
     memory: float
+    source: str
 
     @property
     def ridge(self) -> float:
         """Intensity, FLOP a byte, from which on arithmetic and not traffic sets the time."""
         return self.peak_flops / self.bandwidth
 
+    def in_float32(self) -> Gpu:
+        """The same GPU where products are made in true float32."""
+        return replace(self, peak_flops=self.peak_flops_fp32)
 
-A100_SXM = Gpu("NVIDIA A100 SXM 80 GB", 312e12, 2.039e12, 80e9)
-H100_SXM = Gpu("NVIDIA H100 SXM", 989.4e12, 3.35e12, 80e9)
-H200_SXM = Gpu("NVIDIA H200 SXM", 989.4e12, 4.8e12, 141e9)
-GPUS = (A100_SXM, H100_SXM, H200_SXM)
+
+A100_SXM = Gpu(
+    name="NVIDIA A100 SXM 80 GB",
+    device="NVIDIA A100-SXM4-80GB",
+    peak_flops=312e12,
+    peak_flops_fp32=19.5e12,
+    bandwidth=2.039e12,
+    memory=80e9,
+    source="NVIDIA A100 Tensor Core GPU data sheet",
+)
+H100_SXM = Gpu(
+    name="NVIDIA H100 SXM",
+    device="NVIDIA H100 80GB HBM3",
+    peak_flops=989.4e12,
+    peak_flops_fp32=66.9e12,
+    bandwidth=3.35e12,
+    memory=80e9,
+    source="NVIDIA H100 Tensor Core GPU architecture white paper (products), data sheet (memory)",
+)
+H200_SXM = Gpu(
+    name="NVIDIA H200 SXM",
+    device="NVIDIA H200",
+    peak_flops=989.4e12,
+    peak_flops_fp32=66.9e12,
+    bandwidth=4.8e12,
+    memory=141e9,
+    source="NVIDIA H200 Tensor Core GPU data sheet (memory); products as H100 SXM, the same chip",
+)
+B200_SXM = Gpu(
+    name="NVIDIA B200 SXM",
+    device="NVIDIA B200",
+    peak_flops=2250e12,
+    peak_flops_fp32=80e12,
+    bandwidth=8e12,
+    memory=180e9,
+    source="NVIDIA Blackwell architecture technical brief, HGX B200 (products); NVIDIA DGX B200"
+    " data sheet, an eighth of its 1,440 GB and 64 TB/s (memory)",
+)
+MI300X = Gpu(
+    name="AMD Instinct MI300X",
+    device="AMD Instinct MI300X",
+    peak_flops=1307.4e12,
+    peak_flops_fp32=163.4e12,
+    bandwidth=5.3e12,
+    memory=192e9,
+    source="AMD Instinct MI300X accelerator data sheet",
+)
+GPUS = {"A100": A100_SXM, "H100": H100_SXM, "H200": H200_SXM, "B200": B200_SXM, "MI300X": MI300X}
 
 
 @dataclass(frozen=True, kw_only=True)

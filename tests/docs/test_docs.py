@@ -58,7 +58,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_commands_and_options_exist(page: Path) -> None:
     for line in re.findall(
-        r"attngen ((?:build|list|show|diff|check|compile|verify|bench|doctor)[^\n`|&]*)",
+        r"attngen ((?:build|list|show|diff|check|compile|verify|bench|roofline|doctor)[^\n`|&]*)",
         page.read_text(),
     ):
         command, *words = line.split()

@@ -203,7 +203,17 @@ def test_doctor_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_help_names_every_command() -> None:
     output = run("--help").output
-    for command in ("build", "list", "show", "diff", "check", "compile", "verify", "doctor"):
+    for command in (
+        "build",
+        "list",
+        "show",
+        "diff",
+        "check",
+        "compile",
+        "verify",
+        "roofline",
+        "doctor",
+    ):
         assert f"  {command} " in output
 
 

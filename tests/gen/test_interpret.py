@@ -162,4 +162,5 @@ def test_one_access_stays_in_one_tensor() -> None:
         extents.hold("load", half, 4, np.True_)
     with pytest.raises(OutOfBounds, match="16 of 32 addresses lie outside the tensor"):
         extents.hold("load", halves, 4, np.True_)
-    extents.hold("load", halves, 4, np.array([[True], [False]]))
+    for mask in (np.array([[True], [False]]), np.array([[1], [0]])):
+        extents.hold("load", halves, 4, mask)

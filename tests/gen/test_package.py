@@ -61,6 +61,18 @@ ARROWS = {
         "verify_layouts",
     },
     "bench": {"finder", "spec_attention", "store", "variant"},
+    "roofline": {"errors", "reference", "spec"},
+    "roofline_measure": {
+        "bench",
+        "errors",
+        "finder",
+        "interpret",
+        "reference",
+        "roofline",
+        "spec_attention",
+    },
+    "roofline_plot": {"errors", "reference", "roofline"},
+    "cli_roofline": {"bench", "roofline", "roofline_measure", "roofline_plot"},
     "doctor": {"store"},
 }
 BLOCK = (

@@ -73,3 +73,11 @@ def test_naive_memory_holds_s_and_p_at_once():
     # S alone would let 32768 tokens in, but not S and P.
     assert weights + llama3_8b_layer(30_000).s_bytes < H100_SXM.memory
     assert cost.largest_naive_seqlen(LAYER, H100_SXM, weights=81e9) == 0
+
+
+def test_every_gpu_and_where_its_rates_are_from():
+    ridges = {name: shown(gpu.ridge, 0) for name, gpu in cost.GPUS.items()}
+    assert ridges == {"A100": "153", "H100": "295", "H200": "206", "B200": "281", "MI300X": "247"}
+    for gpu in cost.GPUS.values():
+        assert "data sheet" in gpu.source
+        assert gpu.in_float32().peak_flops == gpu.peak_flops_fp32 < gpu.peak_flops / 8
