@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +12,24 @@ import pytest
 import torch
 from plain_inputs import Attend
 
-from attngen import runtime, store
+from attngen import runtime, runtime_layouts, store
 from attngen.config import TileConfig
-from attngen.spec_attention import AttentionFwd
+from attngen.spec_attention import AttentionFwd, AttentionPaged, AttentionVarlen
 from attngen.variant import Variant
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 TILE = TileConfig(block_m=16, block_n=16, num_warps=1, num_stages=1)
 
 
-@pytest.fixture(scope="session")
-def attend(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
-    """`attngen.attention` with return_lse, on tensors of the device that kernels run on."""
-    folder: Path = tmp_path_factory.mktemp("kernels")
+def _attends(
+    folder: Path, op: type[AttentionFwd], operator: Callable[..., Any], lookups: Any
+) -> Iterator[Attend]:
+    """An operator with return_lse, whose kernels are built in a folder when they are needed."""
 
     def call(
-        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any
+        q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, **options: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        spec = AttentionFwd(
+        spec = op(
             head_dim=q.shape[-1],
             head_dim_v=v.shape[-1],
             dtype=DTYPES[q.dtype],
@@ -44,11 +45,32 @@ def attend(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[At
         with warnings.catch_warnings():
             # Triton's interpreter takes the bounds of loops from arrays of one element.
             warnings.filterwarnings("ignore", "Conversion of an array", DeprecationWarning)
-            o, lse = runtime.attention(q, k, v, return_lse=True, **options)
+            o, lse = operator(q, k, v, *lengths, return_lse=True, **options)
         return o, lse
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(store.PATH_VARIABLE, str(folder))
-        runtime._kernel.cache_clear()
+        patch.setenv(store.PATH_VARIABLE, str(folder), prepend=os.pathsep)
+        lookups.cache_clear()
         yield call
-    runtime._kernel.cache_clear()
+    lookups.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def attend(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
+    """`attngen.attention` with return_lse, on tensors of the device that kernels run on."""
+    folder = tmp_path_factory.mktemp("kernels")
+    yield from _attends(folder, AttentionFwd, runtime.attention, runtime._kernel)
+
+
+@pytest.fixture(scope="session")
+def attend_varlen(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
+    """`attngen.attention_varlen` likewise."""
+    folder, operator = tmp_path_factory.mktemp("varlen"), runtime_layouts.attention_varlen
+    yield from _attends(folder, AttentionVarlen, operator, runtime_layouts._kernel)
+
+
+@pytest.fixture(scope="session")
+def attend_paged(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
+    """`attngen.attention_paged` likewise."""
+    folder, operator = tmp_path_factory.mktemp("paged"), runtime_layouts.attention_paged
+    yield from _attends(folder, AttentionPaged, operator, runtime_layouts._kernel)

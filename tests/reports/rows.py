@@ -57,21 +57,19 @@ OWED: dict[str, list[tuple[int, str]]] = {
     "B08": [(STATES, "merging in place; 100 repeats on a GPU")],
     "B10": [(STATES, "a shared prefix by the cascade kernels")],
     "B13": [(STATES, "the window of a decode step")],
-    "B15": [(STATES, "NaN in pages outside the window, for every num_splits")],
-    "B23": [(STATES, "the last column in decode, paged and merge kernels")],
-    "B25": [(STATES, "page 16 with the same lengths")],
+    "B15": [(STATES, "the same for every num_splits")],
+    "B23": [(STATES, "the last column in decode and merge kernels")],
     "B26": [(STATES, "one query by the decode kernel, compiled at every head dim")],
-    "B28": [(STATES, "NaN and inf in unused slots, and a cache with a tensor of lengths")],
-    "B30": [(STATES, "k and v pages in one buffer, NHD and HND")],
-    "B33": [(STATES, "far rows of pages, varlen and merge tensors")],
+    "B28": [(STATES, "a cache without pages, with a tensor of lengths")],
+    "B33": [(STATES, "far rows of merge tensors")],
     "B36": [(SOFTMAX, "row strides of the softmax kernel")],
     "B38": [(STATES, "the same result for every num_splits, scratch filled with NaN")],
     "B40": [(STATES, "the same bits for every batch, with split_size set")],
     "B42": [
-        (STATES, "70000 sequences varlen, 70000 tokens merged"),
+        (STATES, "70000 tokens merged"),
         (SOFTMAX, "70000 rows of softmax"),
     ],
-    "B43": [(STATES, "no queries, no keys, no tokens, num_splits 0, in varlen, decode and merge")],
+    "B43": [(STATES, "no queries, no keys, no tokens, num_splits 0, in decode and merge")],
     "B47": [
         (STATES, "decode tiles at head dim 256"),
         (TUNING, "tune skips what does not fit and says so"),
@@ -81,7 +79,7 @@ OWED: dict[str, list[tuple[int, str]]] = {
         (STATES, "decode lengths 1..64 and 1000..1064"),
         (SOFTMAX, "65536 columns compile in 30 seconds"),
     ],
-    "B55": [(STATES, "page size 0, num_splits -1, a block table of one dimension")],
+    "B55": [(STATES, "num_splits -1 of the decode kernels")],
 }
 
 # What a CPU cannot show of features that exist: tests that are marked gpu and named by the row, in
