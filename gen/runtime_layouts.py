@@ -12,6 +12,7 @@ import torch
 from attngen.errors import InvalidSpec
 from attngen.finder import DTYPES, find
 from attngen.runtime import check_softcap, window_of
+from attngen.runtime_decode import decode
 from attngen.spec_attention import AttentionPaged, AttentionVarlen
 
 
@@ -124,11 +125,12 @@ def attention_paged(
         block_table: int32 or int64 [batch, max_pages], rows of any stride.
         seqlens_kv: int32 or int64 [batch], keys of each sequence, at most max_pages * page_size.
         cu_seqlens_q: int32 or int64 [batch + 1], as in `attention_varlen`; one query each where it
-            is not given.
+            is not given: a step of decode, by the kernels of `attention_decode`.
         max_seqlen_q: at least the queries of any sequence; the grid does not depend on it.
         max_seqlen_kv: at least the keys of any sequence; where given, the table has to have room.
-        num_splits: None, 0 or 1: the keys of a row are not split.
-        split_size: None.
+        num_splits: as in `attention_decode`; with cu_seqlens_q None, 0 or 1, for the keys of a row
+            are then not split.
+        split_size: likewise; with cu_seqlens_q None or 0.
         causal: as in `attention_varlen`, and so are the options from here on.
         causal_offset: an int, or int32 or int64 [batch].
         window_size: (left, right).
@@ -154,8 +156,23 @@ def attention_paged(
     _check_rows("q", q, "total_q", "heads_q", "head_dim")
     for name, tensor in (("k_cache", k_cache), ("v_cache", v_cache)):
         _check_rows(name, tensor, "num_pages", "page_size", "heads_kv", "head_dim")
+    if cu_seqlens_q is None:
+        _check_one_query(max_seqlen_q, bias, mask)
+        layout: dict[str, Any] = {"block_table": block_table, "seqlens_kv": seqlens_kv}
+        layout |= {"num_splits": num_splits, "split_size": split_size}
+        layout |= {"max_seqlen_kv": max_seqlen_kv, "out": None if out is None else out[:, None]}
+        attn: dict[str, Any] = {
+            "causal": causal,
+            "causal_offset": causal_offset,
+            "window_size": window_size,
+        }
+        attn |= {"sm_scale": sm_scale, "softcap": softcap, "sinks": sinks}
+        attn |= {"alibi_slopes": alibi_slopes}
+        o, lse = decode(q[:, None], k_cache, v_cache, layout, attn)
+        o = o[:, 0] if out is None else out
+        return (o, lse[..., 0].T) if return_lse else o
     _check_splits("num_splits", num_splits, (None, 0, 1))
-    _check_splits("split_size", split_size, (None,))
+    _check_splits("split_size", split_size, (None, 0))
     switches, options = _options(
         causal, causal_offset, window_size, softcap, alibi_slopes, bias, mask, sinks
     )
@@ -184,6 +201,15 @@ def _check_rows(name: str, tensor: torch.Tensor, *dimensions: str) -> None:
         raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, allowed is {allowed}")
 
 
+def _check_one_query(max_seqlen_q: int, bias: object, mask: object) -> None:
+    """Hold a call without cu_seqlens_q to one query a sequence, and to what decode offers."""
+    if max_seqlen_q != 1:
+        raise ValueError(f"max_seqlen_q: got {max_seqlen_q}, allowed without cu_seqlens_q is 1")
+    for name, value in (("bias", bias), ("mask", mask)):
+        if value is not None:
+            raise InvalidSpec(f"{name}: got a tensor, allowed with attention_paged is None")
+
+
 def _check_splits(name: str, value: int | None, allowed: tuple[int | None, ...]) -> None:
     """Refuse a number of splits, or a size, that only kernels which merge could do."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
@@ -193,7 +219,8 @@ def _check_splits(name: str, value: int | None, allowed: tuple[int | None, ...])
     if value not in allowed:
         words = ", ".join(map(str, allowed))
         raise InvalidSpec(
-            f"{name}: got {value}, allowed with attention_paged is {words}: it does not split keys"
+            f"{name}: got {value}, allowed with cu_seqlens_q is {words}: the keys of one query a"
+            " sequence can be split, those of more are not"
         )
 
 

@@ -98,7 +98,8 @@ def attention_decode_d128_bf16_paged_m16_n64_w4_s4(
     split = tl.program_id(0) // (heads_kv * num_tiles_m) % num_splits
     batch = (tl.program_id(0) // (heads_kv * num_tiles_m * num_splits)).to(tl.int64)
     if seqlens_kv_ptr is not None:
-        seqlen_kv = tl.minimum(tl.maximum(tl.load(seqlens_kv_ptr + batch), 0), seqlen_kv)
+        own = tl.load(seqlens_kv_ptr + batch)
+        seqlen_kv = tl.minimum(tl.maximum(own, 0), seqlen_kv).to(tl.int32)
 
     # Row r of the group is head r % group_size of query r // group_size. Addresses, in 64 bits: a
     # row times its stride may exceed 32.
@@ -236,11 +237,12 @@ def merge_splits(
 
 def attention_decode(
     q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
+    k_cache: torch.Tensor,
+    v_cache: torch.Tensor,
     *,
     block_table: torch.Tensor,
     seqlens_kv: torch.Tensor,
+    max_seqlen_kv: int | None = None,
     num_splits: int | None = None,
     split_size: int | None = None,
     sm_scale: float | None = None,
@@ -253,13 +255,15 @@ def attention_decode(
 
     Args:
         q: [batch, seqlen_q, heads_q, 128], bfloat16.
-        k: the cache, [num_pages, page_size, heads_kv, 128], bfloat16; heads_q is a
+        k_cache: [num_pages, page_size, heads_kv, 128], bfloat16; heads_q is a
             multiple of heads_kv, and query head h reads head h // (heads_q // heads_kv).
-        v: [num_pages, page_size, heads_kv, 128], bfloat16.
-        block_table: int32 [batch, max_pages]: key j of a sequence is slot j % page_size of page
-            block_table[b, j // page_size]. Entries past a sequence's last key are not read.
-        seqlens_kv: int32 [batch], the keys of each sequence, at most max_pages * page_size; a
-            longer one is cut there, a negative one is 0.
+        v_cache: [num_pages, page_size, heads_kv, 128], bfloat16.
+        block_table: int32 or int64 [batch, max_pages]: key j of a sequence is slot j % page_size
+            of page block_table[b, j // page_size]. Entries past its last key are not read.
+        seqlens_kv: int32 or int64 [batch], the keys of each sequence, at most max_pages *
+            page_size; a longer one is cut there, a negative one is 0.
+        max_seqlen_kv: at least the keys of any sequence, so that fewer splits are launched than
+            the table has room for; a longer sequence is cut there.
         num_splits: into how many even shares the keys of a sequence are cut, each for a program of
             its own; `choose_num_splits` where it and split_size are None or 0.
         split_size: keys a split, for all lengths: the bits of a row then depend on its own
@@ -276,21 +280,28 @@ def attention_decode(
         TypeError: an argument of the wrong type, dtype or device.
         ValueError: an argument of the wrong shape, strides or value.
     """
-    for name, tensor, columns in (("q", q, HEAD_DIM), ("k", k, HEAD_DIM), ("v", v, HEAD_DIM_V)):
-        _check_rows(name, tensor, columns.value, q)
+    k, v = k_cache, v_cache
+    _check_rows("q", q, HEAD_DIM.value, q)
+    _check_rows("k_cache", k, HEAD_DIM.value, q)
+    _check_rows("v_cache", v, HEAD_DIM_V.value, q)
     batch, seqlen_q, heads_q, _ = q.shape
     num_pages, page_size, heads_kv, _ = k.shape
-    _check_shape("k", k, (num_pages, page_size, heads_kv, HEAD_DIM.value))
-    _check_shape("v", v, (num_pages, page_size, heads_kv, HEAD_DIM_V.value))
+    _check_shape("v_cache", v, (num_pages, page_size, heads_kv, HEAD_DIM_V.value))
     if page_size == 0:
-        raise ValueError("page_size: got 0, allowed is 1 and up")
-    _check_integers("block_table", block_table, q, 2)
+        raise ValueError("k_cache: got page size 0, allowed is 1 and up")
+    _check_integers("block_table", block_table, q, "[batch, max_pages]")
     if block_table.shape[0] != batch:
         raise ValueError(
             f"block_table: got shape {tuple(block_table.shape)}, allowed is ({batch}, max_pages)"
         )
-    _check_integers("seqlens_kv", seqlens_kv, q, 1)
+    _check_integers("seqlens_kv", seqlens_kv, q, "[batch]")
     seqlen_kv = block_table.shape[1] * page_size
+    if max_seqlen_kv is not None:
+        if not 0 <= max_seqlen_kv <= seqlen_kv:
+            raise ValueError(
+                f"max_seqlen_kv: got {max_seqlen_kv}, allowed is 0 to the table's {seqlen_kv} keys"
+            )
+        seqlen_kv = max_seqlen_kv
     _check_shape("seqlens_kv", seqlens_kv, (batch,))
     seqlens_kv = seqlens_kv.contiguous()
     if heads_kv == 0 or heads_q % heads_kv:
@@ -460,12 +471,12 @@ def _check_shape(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> Non
         raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, allowed is {shape}")
 
 
-def _check_integers(name: str, tensor: torch.Tensor, q: torch.Tensor, dimensions: int) -> None:
-    """Hold a tensor to int32, a number of dimensions and q's device."""
+def _check_integers(name: str, tensor: torch.Tensor, q: torch.Tensor, dimensions: str) -> None:
+    """Hold a tensor to int32 or int64, a number of dimensions and q's device."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
-    if tensor.dtype != torch.int32:
-        raise TypeError(f"{name}: got {tensor.dtype}, allowed is torch.int32")
+    if tensor.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{name}: got {tensor.dtype}, allowed are int32, int64")
     _check_device(name, tensor, q)
-    if tensor.dim() != dimensions:
-        raise ValueError(f"{name}: got {tensor.dim()} dimensions, allowed is {dimensions}")
+    if tensor.dim() != dimensions.count(",") + 1:
+        raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, allowed is {dimensions}")

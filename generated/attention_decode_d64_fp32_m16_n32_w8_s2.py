@@ -94,7 +94,8 @@ def attention_decode_d64_fp32_m16_n32_w8_s2(
     split = tl.program_id(0) // (heads_kv * num_tiles_m) % num_splits
     batch = (tl.program_id(0) // (heads_kv * num_tiles_m * num_splits)).to(tl.int64)
     if seqlens_kv_ptr is not None:
-        seqlen_kv = tl.minimum(tl.maximum(tl.load(seqlens_kv_ptr + batch), 0), seqlen_kv)
+        own = tl.load(seqlens_kv_ptr + batch)
+        seqlen_kv = tl.minimum(tl.maximum(own, 0), seqlen_kv).to(tl.int32)
 
     # Row r of the group is head r % group_size of query r // group_size. Addresses, in 64 bits: a
     # row times its stride may exceed 32.
@@ -246,8 +247,9 @@ def attention_decode(
         k: [batch, seqlen_kv, heads_kv, 64], float32; heads_q is a
             multiple of heads_kv, and query head h reads head h // (heads_q // heads_kv).
         v: [batch, seqlen_kv, heads_kv, 64], float32.
-        seqlens_kv: int32 [batch], how many of the keys each sequence has; all if not given. A
-            longer one is cut at seqlen_kv, a negative one is 0. Later rows of k and v are not read.
+        seqlens_kv: int32 or int64 [batch], how many of the keys each sequence has; all if not
+            given. A longer one is cut at seqlen_kv, a negative one is 0. Later rows of k and v are
+            not read.
         num_splits: into how many even shares the keys of a sequence are cut, each for a program of
             its own; `choose_num_splits` where it and split_size are None or 0.
         split_size: keys a split, for all lengths: the bits of a row then depend on its own
@@ -271,7 +273,7 @@ def attention_decode(
     _check_shape("k", k, (batch, seqlen_kv, heads_kv, HEAD_DIM.value))
     _check_shape("v", v, (batch, seqlen_kv, heads_kv, HEAD_DIM_V.value))
     if seqlens_kv is not None:
-        _check_integers("seqlens_kv", seqlens_kv, q, 1)
+        _check_integers("seqlens_kv", seqlens_kv, q, "[batch]")
         _check_shape("seqlens_kv", seqlens_kv, (batch,))
         seqlens_kv = seqlens_kv.contiguous()
     if heads_kv == 0 or heads_q % heads_kv:
@@ -437,12 +439,12 @@ def _check_shape(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> Non
         raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, allowed is {shape}")
 
 
-def _check_integers(name: str, tensor: torch.Tensor, q: torch.Tensor, dimensions: int) -> None:
-    """Hold a tensor to int32, a number of dimensions and q's device."""
+def _check_integers(name: str, tensor: torch.Tensor, q: torch.Tensor, dimensions: str) -> None:
+    """Hold a tensor to int32 or int64, a number of dimensions and q's device."""
     if not isinstance(tensor, torch.Tensor):
         raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
-    if tensor.dtype != torch.int32:
-        raise TypeError(f"{name}: got {tensor.dtype}, allowed is torch.int32")
+    if tensor.dtype not in (torch.int32, torch.int64):
+        raise TypeError(f"{name}: got {tensor.dtype}, allowed are int32, int64")
     _check_device(name, tensor, q)
-    if tensor.dim() != dimensions:
-        raise ValueError(f"{name}: got {tensor.dim()} dimensions, allowed is {dimensions}")
+    if tensor.dim() != dimensions.count(",") + 1:
+        raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, allowed is {dimensions}")

@@ -41,7 +41,7 @@ ARROWS = {
     "finder": "errors interpret ops spec store variant",
     "runtime": "errors finder interpret spec_attention",
     "runtime_decode": "errors finder runtime spec_attention",
-    "runtime_layouts": "errors finder runtime spec_attention",
+    "runtime_layouts": "errors finder runtime runtime_decode spec_attention",
     "compile": "config context errors interpret render variant",
     "cases_attention": "spec_attention variant",
     "cases_decode": "cases_attention spec_attention variant",

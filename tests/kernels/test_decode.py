@@ -114,9 +114,13 @@ def test_pages_give_the_bits_of_a_dense_cache(
 def test_lengths_out_of_range_are_cut(device: str, dense: ModuleType) -> None:
     q, k = drawn(device, 3, 1, 2, 32), drawn(device, 3, 20, 1, 32)
     lengths = torch.tensor([20, 0, 5], dtype=torch.int32, device=device)
-    wild = torch.tensor([2**30, -4, 5], dtype=torch.int32, device=device)
     right = dense.attention_decode(q, k, k, seqlens_kv=lengths)
-    assert all(map(torch.equal, right, dense.attention_decode(q, k, k, seqlens_kv=wild)))
+    for wild in (
+        torch.tensor([2**30, -4, 5], dtype=torch.int32, device=device),
+        torch.tensor([2**40, -(2**40), 5], dtype=torch.int64, device=device),
+        torch.tensor([99, 1, -7, 1, 5, 1], dtype=torch.int64, device=device)[::2],
+    ):
+        assert all(map(torch.equal, right, dense.attention_decode(q, k, k, seqlens_kv=wild)))
 
 
 @given(
@@ -142,21 +146,22 @@ WRONG = [
     ({"split_size": -16}, ValueError, "split_size: got -16"),
     ({"split_size": 16, "num_splits": 2}, ValueError, "split_size: got 16"),
     ({"num_splits": 2**31 - 1}, ValueError, "num_splits: got 2147483647"),
-    ({"block_table": "flat"}, ValueError, "block_table: got 1 dimensions"),
-    ({"block_table": "long"}, TypeError, "block_table: got torch.int64"),
+    ({"block_table": "flat"}, ValueError, "block_table: got shape (6,)"),
+    ({"block_table": "float"}, TypeError, "block_table: got torch.float32"),
     ({"block_table": "batch"}, ValueError, "block_table: got shape (1, 3)"),
     ({"block_table": "meta"}, TypeError, "block_table: got device meta"),
     ({"block_table": None}, TypeError, "block_table: got NoneType"),
-    ({"seqlens_kv": "long"}, TypeError, "seqlens_kv: got torch.int64"),
+    ({"seqlens_kv": "float"}, TypeError, "seqlens_kv: got torch.float32"),
+    ({"max_seqlen_kv": 49}, ValueError, "max_seqlen_kv: got 49, allowed is 0 to the table's 48"),
     ({"seqlens_kv": "batch"}, ValueError, "seqlens_kv: got shape (1,)"),
-    ({"k": "empty pages"}, ValueError, "page_size: got 0"),
+    ({"k_cache": "empty pages"}, ValueError, "k_cache: got page size 0"),
     ({"sm_scale": math.nan}, ValueError, "sm_scale: got nan"),
     ({"q": "heads"}, ValueError, "heads_q: got 3"),
-    ({"v": "pages"}, ValueError, "v: got shape"),
+    ({"v_cache": "pages"}, ValueError, "v_cache: got shape"),
 ]
 SPOILT = {
     "flat": lambda x: x.flatten(),
-    "long": lambda x: x.long(),
+    "float": lambda x: x.float(),
     "batch": lambda x: x[:1],
     "meta": lambda x: x.to("meta"),
     "empty pages": lambda x: x[:, :0],
@@ -172,16 +177,16 @@ def test_a_wrong_call_is_refused_by_name(
     integers = {"dtype": torch.int32, "device": device}
     call: dict[str, Any] = {
         "q": drawn(device, 2, 1, 4, 32),
-        "k": drawn(device, 6, 16, 2, 32),
-        "v": drawn(device, 6, 16, 2, 32),
+        "k_cache": drawn(device, 6, 16, 2, 32),
+        "v_cache": drawn(device, 6, 16, 2, 32),
         "block_table": torch.arange(6, **integers).view(2, 3),
         "seqlens_kv": torch.tensor([40, 3], **integers),
     }
     paged.attention_decode(**call)
     for name, value in change.items():
         call[name] = SPOILT[value](call[name]) if value in SPOILT else value
-    if change.get("k") == "empty pages":
-        call["v"] = call["v"][:, :0]
+    if change.get("k_cache") == "empty pages":
+        call["v_cache"] = call["v_cache"][:, :0]
     with pytest.raises(error) as caught:
         paged.attention_decode(**call)
     assert str(caught.value).startswith(words)

@@ -85,9 +85,12 @@ def test_one_query_each(device: str) -> None:
     q = queries(device, 3)
     cache = (k_cache, v_cache, table, seqlens)
     each = attngen.attention_paged(q, *cache, cu_seqlens_q=cumulative(device, 1, 1, 1), causal=True)
-    for num_splits in (None, 0, 1):
-        o = attngen.attention_paged(q, *cache, causal=True, num_splits=num_splits)
-        assert torch.equal(o, each)
+    splits = [{"num_splits": n} for n in (None, 0, 1, 2, 5)] + [{"split_size": 16}]
+    for split in splits:
+        out = torch.full_like(q, torch.nan)
+        o, lse = attngen.attention_paged(q, *cache, causal=True, **split, out=out, return_lse=True)
+        assert o is out and lse.shape == (4, 3)
+        torch.testing.assert_close(o, each, atol=1e-3, rtol=0)  # two roundings to float16
 
 
 def test_a_table_of_any_row_stride(device: str) -> None:
@@ -116,11 +119,16 @@ def test_a_cache_without_pages(device: str) -> None:
 
 def test_not_generated_has_the_command(device: str) -> None:
     *_, k_cache, v_cache, table, seqlens = paged(device, 16, 40)
-    command = "attngen build --op attention_paged --head-dim 64 --dtype fp16 --no-causal --sinks"
-    with pytest.raises(NotGenerated, match=command):
-        attngen.attention_paged(
-            queries(device, 1), k_cache, v_cache, table, seqlens, sinks=torch.zeros(4)
-        )
+    cache = (k_cache, v_cache, table, seqlens)
+    for op, options, cu_q in (
+        ("attention_paged", "--sinks", cumulative(device, 1)),
+        ("attention_decode", "--sinks --paged", None),
+    ):
+        command = f"attngen build --op {op} --head-dim 64 --dtype fp16 --no-causal {options}"
+        with pytest.raises(NotGenerated, match=command):
+            attngen.attention_paged(
+                queries(device, 1), *cache, cu_seqlens_q=cu_q, sinks=torch.zeros(4)
+            )
 
 
 Call = dict[str, Any]
@@ -194,9 +202,9 @@ BAD: dict[str, Bad] = {
         "seqlens_kv: got last-dimension stride 2",
     ),
     "rows for another batch": (
-        lambda c: {"q": c["q"][:2]},
+        lambda c: {"q": c["q"][:2], "cu_seqlens_q": None},
         ValueError,
-        "cu_seqlens_q: got None for 2 rows of q, allowed is one row for each of 3 sequences",
+        r"block_table: got shape \(3, 4\), allowed is \(2, max_pages\)",
     ),
     "cumulative lengths for another batch": (
         lambda c: {"cu_seqlens_q": c["seqlens_kv"]},
@@ -218,5 +226,47 @@ def test_bad_input_names_the_argument(device: str, what: str) -> None:
     *_, k_cache, v_cache, table, seqlens = paged(device, 16, 40, 1, 33)
     call = {"q": queries(device, 3), "k_cache": k_cache, "v_cache": v_cache, "causal": True}
     call |= {"block_table": table, "seqlens_kv": seqlens}
+    call |= {"cu_seqlens_q": cumulative(device, 1, 1, 1)}
     with pytest.raises(error, match=told):
         attngen.attention_paged(**call | spoil(call))
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "pages of size 0",
+        "a cache of three dimensions",
+        "v of other pages",
+        "a cache of another dtype",
+        "strided columns",
+        "heads 3 over 2",
+        "a table of one dimension",
+        "a table of floats",
+        "a table on another device",
+        "lengths for another batch",
+        "float lengths",
+        "a negative bound",
+        "-1 splits",
+        "1.5 splits",
+    ],
+)
+def test_bad_input_of_a_step_of_decode(device: str, what: str) -> None:
+    spoil, error, told = BAD[what]
+    *_, k_cache, v_cache, table, seqlens = paged(device, 16, 40, 1, 33)
+    call = {"q": queries(device, 3), "k_cache": k_cache, "v_cache": v_cache, "causal": True}
+    call |= {"block_table": table, "seqlens_kv": seqlens}
+    with pytest.raises(error, match=told):
+        attngen.attention_paged(**call | spoil(call))
+
+
+def test_a_step_of_decode_is_one_query_each(device: str) -> None:
+    *_, k_cache, v_cache, table, seqlens = paged(device, 16, 40, 1, 33)
+    cache = (k_cache, v_cache, table, seqlens)
+    with pytest.raises(ValueError, match="max_seqlen_q: got 2, allowed without cu_seqlens_q is 1"):
+        attngen.attention_paged(queries(device, 3), *cache, max_seqlen_q=2)
+    with pytest.raises(InvalidSpec, match="mask: got a tensor"):
+        attngen.attention_paged(queries(device, 3), *cache, mask=torch.ones(1, dtype=torch.bool))
+    # Columns of the table and lengths of any stride are right here.
+    strided = (table.t().contiguous().t(), seqlens.repeat_interleave(2)[::2])
+    o = attngen.attention_paged(queries(device, 3), k_cache, v_cache, *strided, num_splits=2)
+    assert torch.equal(o, attngen.attention_paged(queries(device, 3), *cache, num_splits=2))
