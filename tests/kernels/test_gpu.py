@@ -35,6 +35,31 @@ def test_a_call_is_captured_in_a_graph_and_replayed() -> None:
         assert torch.equal(o, expected) and lse.isfinite().all()
 
 
+@pytest.mark.parametrize("layout", ["varlen", "paged"])
+def test_a_captured_graph_follows_the_lengths_on_the_device(layout: str) -> None:
+    q, k, v = normal(300, 8, 128), normal(304, 2, 128), normal(304, 2, 128)
+    cu = torch.tensor([0, 100, 300], dtype=torch.int32, device="cuda")
+    table = torch.arange(38, dtype=torch.int32, device="cuda").view(2, 19)
+    seqlens = cu.diff()
+
+    def call() -> Any:
+        if layout == "varlen":
+            return attngen.attention_varlen(q, k, v, cu, cu, 300, 300, causal=True)
+        cache = (x.view(38, 8, 2, 128) for x in (k, v))
+        return attngen.attention_paged(q, *cache, table, seqlens, cu_seqlens_q=cu, causal=True)
+
+    call()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o = call()
+    for middle in (100, 37, 0, 149):
+        cu[1], cu[2] = middle, middle + 151
+        seqlens.copy_(cu.diff())
+        o.fill_(math.nan)
+        graph.replay()
+        assert torch.equal(o, call())
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_fifty_runs_give_the_same_bits(dtype: Any) -> None:
     q, k, v = (normal(2, 777, 4, 64, dtype=dtype) for _ in range(3))

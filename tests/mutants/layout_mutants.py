@@ -175,6 +175,13 @@ SEQUENCES = (
         "grid",
         Edit("[(num_tiles,)]", "[(heads_q, num_tiles // heads_q)]"),
     ),
+    plant(
+        "the rows are counted on the host",
+        VARLEN,
+        "no length is brought to the host",
+        "host sync",
+        Edit("batch = bounds - 1", "batch, total_q = bounds - 1, int(cu_seqlens_q[-1])"),
+    ),
 )
 
 PAGES = (
@@ -284,6 +291,13 @@ PAGES = (
         Edit("other=0).to(tl.int64)", "other=0)"),
         Edit(f"tl.load({_PAGE}).to(tl.int64)", f"tl.load({_PAGE})"),
         Edit("(offs_n % page_size).to(tl.int64)", "offs_n % page_size", count=2),
+    ),
+    plant(
+        "the width of the table is checked on the host",
+        PAGED,
+        "no length is brought to the host",
+        "host sync",
+        Edit("if max_seqlen_kv is not None:", "if max_seqlen_kv and int(seqlens_kv.max()):"),
     ),
     plant(
         "one query each begins with the second",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from far_probes import FAR, apart
-from probes import launched, probe
+from probes import NoSync, launched, probe
 from triton.runtime.errors import InterpreterError
 
 from attngen import verify_layouts
@@ -39,6 +39,21 @@ def packed_call(variant: Variant, case: PackedCase = SMALL) -> dict[str, Any]:
     verify_layouts.fill(v_cache, v, table, case)
     pages = {"block_table": table, "seqlens_kv": torch.tensor(case.keys, dtype=torch.int32)}
     return call | {"k_cache": k_cache, "v_cache": v_cache} | pages
+
+
+@probe("no length is brought to the host")
+def no_sync(module: ModuleType, variant: Variant) -> set[str]:
+    call = packed_call(variant)
+
+    def launch() -> None:
+        with NoSync():  # type: ignore[no-untyped-call]
+            getattr(module, variant.spec.op)(**call)
+
+    try:
+        launched(module, launch)
+    except RuntimeError:
+        return {"host sync"}
+    return set()
 
 
 @probe("70000 sequences")

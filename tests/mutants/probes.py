@@ -230,7 +230,7 @@ def grid(module: ModuleType, variant: Variant) -> set[str]:
     return set() if fine else {"grid"}
 
 
-class _NoSync(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class NoSync(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Refuses to bring a value of a tensor to the host."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -245,7 +245,7 @@ def host_sync(module: ModuleType, variant: Variant) -> set[str]:
     offsets = torch.tensor([3, 7])
 
     def call() -> None:
-        with _NoSync():  # type: ignore[no-untyped-call]
+        with NoSync():  # type: ignore[no-untyped-call]
             module.attention_fwd(*tensors, **options, causal_offset=offsets)
 
     try:
