@@ -98,7 +98,7 @@ def _arguments(spec: AttentionDecode, positions: bool) -> dict[str, str]:
 
 def _is_count(parameter: str) -> bool:
     """Does it change from call to call, so that no value of it is worth a new compilation?"""
-    kept = ("_ptr", "page_size", "sm_scale", "softcap")
+    kept = ("_ptr", "sm_scale", "softcap")
     return not parameter.endswith(kept) and not parameter.startswith("stride_")
 
 

@@ -18,22 +18,30 @@ def why_no_tile(spec: AttentionDecode, backend: str) -> str | None:
 
 
 def shared_memory(spec: AttentionDecode, config: TileConfig) -> int:
-    """Bytes of shared memory that the k and v in flight take, and q."""
-    columns = padded(spec.head_dim) + padded(spec.head_dim_v)
-    elements = config.block_n * config.num_stages * columns
-    return (elements + config.block_m * padded(spec.head_dim)) * ELEMENT_BYTES[spec.dtype]
+    """Bytes of shared memory: the k and v in flight, q and P; with pages, their numbers.
+
+    The last stage of a pipeline is in registers. A look-up of pages takes as many stages as loads.
+    """
+    in_flight = max(1, (config.num_stages - 1) // (1 + spec.paged))
+    kv = in_flight * config.block_n * (padded(spec.head_dim) + padded(spec.head_dim_v))
+    q_and_p = config.block_m * (padded(spec.head_dim) + config.block_n)
+    pages = 4 * config.num_stages * config.block_n if spec.paged else 0
+    return (kv + q_and_p) * ELEMENT_BYTES[spec.dtype] + pages
 
 
 def default_config(spec: AttentionDecode, backend: str) -> TileConfig:
     """The tile to take where nobody tuned: few rows, and as many keys in flight as fit.
 
-    No target spills. Where pages are looked up, one stage of the pipeline holds the look-up.
+    No target spills. Two blocks of keys are in flight, with pages and without.
     """
     columns = max(padded(spec.head_dim), padded(spec.head_dim_v))
     if spec.dtype == "fp32":
         block_n, num_warps, num_stages = (32 if columns <= 128 else 16), 8, 2
+    elif spec.paged:
+        # AMD keeps every stage in local memory, which is to hold five of them.
+        block_n, num_warps, num_stages = (64 if columns <= 64 else 4096 // columns), 4, 5
     else:
-        block_n, num_warps, num_stages = (64 if columns <= 128 else 32), 4, 3 + spec.paged
+        block_n, num_warps, num_stages = (64 if columns <= 128 else 32), 4, 3
     return TileConfig(
         block_m=16, block_n=block_n, num_warps=num_warps, num_stages=num_stages, backend=backend
     )

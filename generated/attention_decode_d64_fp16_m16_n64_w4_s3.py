@@ -392,9 +392,9 @@ def _splits(
     """How many splits to launch, and of which size; size 0 is an even share of what is seen."""
     for name, value in (("num_splits", num_splits), ("split_size", split_size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise TypeError(f"{name}: got {value!r}, allowed is None, 0 or an int above it")
+            raise TypeError(f"{name}: got {value!r}, allowed is an int or None")
         if value is not None and not 0 <= value < 2**31:
-            raise ValueError(f"{name}: got {value}, allowed is None, 0 or an int above it")
+            raise ValueError(f"{name}: got {value}, allowed is None or 0 and up")
     if split_size:
         if num_splits:
             raise ValueError(f"split_size: got {split_size}, allowed without num_splits alone")

@@ -12,36 +12,49 @@ import pytest
 import torch
 from plain_inputs import Attend
 
-from attngen import runtime, runtime_layouts, store
+from attngen import runtime, runtime_decode, runtime_layouts, store
 from attngen.config import TileConfig
-from attngen.spec_attention import AttentionFwd, AttentionPaged, AttentionVarlen
+from attngen.spec_attention import (
+    Attention,
+    AttentionDecode,
+    AttentionFwd,
+    AttentionPaged,
+    AttentionVarlen,
+)
 from attngen.variant import Variant
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
+Ops = dict[type[Attention], dict[str, bool]]
 TILE = TileConfig(block_m=16, block_n=16, num_warps=1, num_stages=1)
 
 
+def _specs(op: type[Attention], q: Any, v: Any, options: Any, extra: Any) -> Iterator[Attention]:
+    """The specs that a call may end in: a step of decode does without causal."""
+    given = {
+        "window": tuple(options.get("window_size", (-1, -1))) != (-1, -1),
+        "alibi": options.get("alibi_slopes") is not None,
+    }
+    features = {f.name: options.get(f.name) is not None for f in op.features} | given | extra
+    for causal in {False, options.get("causal", False)}:
+        yield op(
+            head_dim=q.shape[-1],
+            head_dim_v=v.shape[-1],
+            dtype=DTYPES[q.dtype],
+            **features | {"causal": causal},
+        )
+
+
 def _attends(
-    folder: Path, op: type[AttentionFwd], operator: Callable[..., Any], lookups: Any
+    folder: Path, ops: Ops, operator: Callable[..., Any], *lookups: Any
 ) -> Iterator[Attend]:
     """An operator with return_lse, whose kernels are built in a folder when they are needed."""
 
     def call(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *lengths: Any, **options: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        spec = op(
-            head_dim=q.shape[-1],
-            head_dim_v=v.shape[-1],
-            dtype=DTYPES[q.dtype],
-            causal=options.get("causal", False),
-            window=tuple(options.get("window_size", (-1, -1))) != (-1, -1),
-            softcap=options.get("softcap") is not None,
-            alibi=options.get("alibi_slopes") is not None,
-            bias=options.get("bias") is not None,
-            mask=options.get("mask") is not None,
-            sinks=options.get("sinks") is not None,
-        )
-        store.write(Variant(spec, TILE), folder)
+        for op, extra in ops.items():
+            for spec in _specs(op, q, v, options, extra):
+                store.write(Variant(spec, TILE), folder)
         with warnings.catch_warnings():
             # Triton's interpreter takes the bounds of loops from arrays of one element.
             warnings.filterwarnings("ignore", "Conversion of an array", DeprecationWarning)
@@ -50,27 +63,38 @@ def _attends(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(store.PATH_VARIABLE, str(folder), prepend=os.pathsep)
-        lookups.cache_clear()
+        for lookup in lookups:
+            lookup.cache_clear()
         yield call
-    lookups.cache_clear()
+    for lookup in lookups:
+        lookup.cache_clear()
 
 
 @pytest.fixture(scope="session")
 def attend(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
     """`attngen.attention` with return_lse, on tensors of the device that kernels run on."""
     folder = tmp_path_factory.mktemp("kernels")
-    yield from _attends(folder, AttentionFwd, runtime.attention, runtime._kernel)
+    yield from _attends(folder, {AttentionFwd: {}}, runtime.attention, runtime._kernel)
 
 
 @pytest.fixture(scope="session")
 def attend_varlen(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
     """`attngen.attention_varlen` likewise."""
     folder, operator = tmp_path_factory.mktemp("varlen"), runtime_layouts.attention_varlen
-    yield from _attends(folder, AttentionVarlen, operator, runtime_layouts._kernel)
+    yield from _attends(folder, {AttentionVarlen: {}}, operator, runtime_layouts._kernel)
 
 
 @pytest.fixture(scope="session")
 def attend_paged(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
-    """`attngen.attention_paged` likewise."""
+    """`attngen.attention_paged` likewise, a step of decode with pages among its calls."""
     folder, operator = tmp_path_factory.mktemp("paged"), runtime_layouts.attention_paged
-    yield from _attends(folder, AttentionPaged, operator, runtime_layouts._kernel)
+    ops: Ops = {AttentionPaged: {}, AttentionDecode: {"paged": True}}
+    lookups = (runtime_layouts._kernel, runtime_decode._kernel)
+    yield from _attends(folder, ops, operator, *lookups)
+
+
+@pytest.fixture(scope="session")
+def attend_decode(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
+    """`attngen.attention_decode` likewise."""
+    folder, operator = tmp_path_factory.mktemp("decode"), runtime_decode.attention_decode
+    yield from _attends(folder, {AttentionDecode: {}}, operator, runtime_decode._kernel)

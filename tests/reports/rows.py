@@ -56,30 +56,17 @@ OWED: dict[str, list[tuple[int, str]]] = {
     "B06": [(STATES, "both layouts of lse in the merge kernel")],
     "B08": [(STATES, "merging in place; 100 repeats on a GPU")],
     "B10": [(STATES, "a shared prefix by the cascade kernels")],
-    "B13": [(STATES, "the window of a decode step")],
-    "B15": [(STATES, "the same for every num_splits")],
-    "B23": [(STATES, "the last column in decode and merge kernels")],
-    "B26": [(STATES, "one query by the decode kernel, compiled at every head dim")],
-    "B28": [(STATES, "a cache without pages, with a tensor of lengths")],
+    "B23": [(STATES, "the last column in merge kernels")],
     "B33": [(STATES, "far rows of merge tensors")],
     "B36": [(SOFTMAX, "row strides of the softmax kernel")],
-    "B38": [(STATES, "the same result for every num_splits, scratch filled with NaN")],
-    "B40": [(STATES, "the same bits for every batch, with split_size set")],
     "B42": [
         (STATES, "70000 tokens merged"),
         (SOFTMAX, "70000 rows of softmax"),
     ],
-    "B43": [(STATES, "no queries, no keys, no tokens, num_splits 0, in decode and merge")],
-    "B47": [
-        (STATES, "decode tiles at head dim 256"),
-        (TUNING, "tune skips what does not fit and says so"),
-    ],
+    "B43": [(STATES, "no tokens to merge")],
+    "B47": [(TUNING, "tune skips what does not fit and says so")],
     "B49": [(TUNING, "a tuning file of another GPU, version or shape is a miss")],
-    "B50": [
-        (STATES, "decode lengths 1..64 and 1000..1064"),
-        (SOFTMAX, "65536 columns compile in 30 seconds"),
-    ],
-    "B55": [(STATES, "num_splits -1 of the decode kernels")],
+    "B50": [(SOFTMAX, "65536 columns compile in 30 seconds")],
 }
 
 # What a CPU cannot show of features that exist: tests that are marked gpu and named by the row, in

@@ -1,11 +1,11 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
-#   attention_decode_d128_bf16_sinks_paged_m16_n64_w4_s4
-"""Attention decode with sinks, paged, head dim 128, bfloat16.
+#   attention_decode_d128_bf16_paged_m16_n32_w4_s5
+"""Attention decode with paged, head dim 128, bfloat16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
 One program takes 16 rows, which are queries times the query heads that share a KV head, over one
-split of the keys, 64 at a time, and leaves their state (o, lse) in float32; a second kernel merges
+split of the keys, 32 at a time, and leaves their state (o, lse) in float32; a second kernel merges
 the splits' states (FlashAttention, arXiv 2205.14135, section 3.1; Flash-Decoding). The recurrence
 is that of Milakov and Gimelshein, arXiv 1805.02867, section 3. All sums are float32.
 """
@@ -22,10 +22,10 @@ HEAD_DIM_V = tl.constexpr(128)
 BLOCK_D = tl.constexpr(128)
 BLOCK_DV = tl.constexpr(128)
 BLOCK_M = tl.constexpr(16)
-BLOCK_N = tl.constexpr(64)
+BLOCK_N = tl.constexpr(32)
 BLOCK_S = tl.constexpr(16)
 NUM_WARPS = 4
-NUM_STAGES = 4
+NUM_STAGES = 5
 DTYPE = torch.bfloat16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -49,6 +49,7 @@ def online_softmax_step(s, m, l, acc, scale_log2):
 
 @triton.jit(
     do_not_specialize=[
+        "page_size",
         "seqlen_q",
         "seqlen_kv",
         "heads_kv",
@@ -57,7 +58,7 @@ def online_softmax_step(s, m, l, acc, scale_log2):
         "split_size",
     ]
 )
-def attention_decode_d128_bf16_sinks_paged_m16_n64_w4_s4(
+def attention_decode_d128_bf16_paged_m16_n32_w4_s5(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -65,7 +66,6 @@ def attention_decode_d128_bf16_sinks_paged_m16_n64_w4_s4(
     lse_ptr,
     seqlens_kv_ptr,
     block_table_ptr,
-    sinks_ptr,
     stride_qb,
     stride_qm,
     stride_qh,
@@ -75,7 +75,6 @@ def attention_decode_d128_bf16_sinks_paged_m16_n64_w4_s4(
     stride_vb,
     stride_vn,
     stride_vh,
-    stride_sinks_h,
     stride_os,
     stride_ob,
     stride_om,
@@ -170,15 +169,6 @@ def attention_decode_d128_bf16_sinks_paged_m16_n64_w4_s4(
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
     m = m * sm_scale
-    # The sink: one more state, without a value, merged once; with more splits, after them.
-    if num_splits == 1:
-        sink = tl.load(sinks_ptr + head * stride_sinks_h, mask=is_row, other=0.0).to(tl.float32)
-        m_sink = tl.maximum(m, sink)
-        reference = tl.where(m_sink == float("-inf"), 0.0, m_sink)
-        alpha = tl.math.exp2((m - reference) * LOG2_E)
-        l = l * alpha + tl.math.exp2((sink - reference) * LOG2_E)
-        acc = acc * alpha[:, None]
-        m = m_sink
     # One division, at the end. Rows that saw no key are the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0
     o = acc * (1.0 / tl.where(is_empty, 1.0, l))[:, None]
@@ -197,8 +187,6 @@ def merge_splits(
     lse_split_ptr,
     o_ptr,
     lse_ptr,
-    sinks_ptr,
-    stride_sinks_h,
     stride_os,
     stride_ls,
     stride_ob,
@@ -215,9 +203,8 @@ def merge_splits(
     batch = row // seqlen_q // heads_q
     offs_s = tl.arange(0, BLOCK_S)
     offs_dv = tl.arange(0, BLOCK_DV)
-    sink = tl.load(sinks_ptr + head * stride_sinks_h).to(tl.float32)
-    m = sink
-    l = tl.where(sink == float("-inf"), 0.0, 1.0)
+    m = tl.full([], float("-inf"), tl.float32)
+    l = tl.full([], 0.0, tl.float32)
     for start_s in tl.range(0, num_splits, BLOCK_S):
         is_split = start_s + offs_s < num_splits
         splits = (start_s + offs_s).to(tl.int64)
@@ -257,13 +244,12 @@ def attention_decode(
     block_table: torch.Tensor,
     seqlens_kv: torch.Tensor,
     max_seqlen_kv: int | None = None,
-    sinks: torch.Tensor,
     num_splits: int | None = None,
     split_size: int | None = None,
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention decode with sinks, paged, head dim 128, bfloat16.
+    """Attention decode with paged, head dim 128, bfloat16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
@@ -279,7 +265,6 @@ def attention_decode(
             page_size; a longer one is cut there, a negative one is 0.
         max_seqlen_kv: at least the keys of any sequence, so that fewer splits are launched than
             the table has room for; a longer sequence is cut there.
-        sinks: floating [heads_q]; a logit in the denominator, neither scaled nor capped.
         num_splits: into how many even shares the keys of a sequence are cut, each for a program of
             its own; `choose_num_splits` where it and split_size are None or 0.
         split_size: keys a split, for all lengths: the bits of a row then depend on its own
@@ -290,7 +275,7 @@ def attention_decode(
     Returns:
         o: [batch, seqlen_q, heads_q, 128], bfloat16.
         lse: [batch, heads_q, seqlen_q], float32, natural logarithm.
-        A row that sees no key has o = 0 and lse = sink.
+        A row that sees no key has o = 0 and lse = -inf.
 
     Raises:
         TypeError: an argument of the wrong type, dtype or device.
@@ -328,10 +313,6 @@ def attention_decode(
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
-    _check_device("sinks", sinks, q)
-    if not sinks.dtype.is_floating_point or sinks.dtype == torch.float64:
-        raise TypeError(f"sinks: got {sinks.dtype}, allowed are float32, float16, bfloat16")
-    _check_shape("sinks", sinks, (heads_q,))
     if out is None:
         out = q.new_empty((batch, seqlen_q, heads_q, HEAD_DIM_V.value))
     else:
@@ -365,7 +346,6 @@ def attention_decode(
             lse_split,
             seqlens_kv,
             block_table,
-            sinks,
             q.stride(0),
             q.stride(1),
             q.stride(2),
@@ -375,7 +355,6 @@ def attention_decode(
             v.stride(0),
             v.stride(1),
             v.stride(2),
-            sinks.stride(0),
             o_split.stride(0),
             o_split.stride(1),
             o_split.stride(2),
@@ -401,8 +380,6 @@ def attention_decode(
                 lse_split,
                 out,
                 lse,
-                sinks,
-                sinks.stride(0),
                 o_split.stride(0),
                 lse_split.stride(0),
                 out.stride(0),
@@ -448,9 +425,9 @@ def _splits(
     """How many splits to launch, and of which size; size 0 is an even share of what is seen."""
     for name, value in (("num_splits", num_splits), ("split_size", split_size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise TypeError(f"{name}: got {value!r}, allowed is None, 0 or an int above it")
+            raise TypeError(f"{name}: got {value!r}, allowed is an int or None")
         if value is not None and not 0 <= value < 2**31:
-            raise ValueError(f"{name}: got {value}, allowed is None, 0 or an int above it")
+            raise ValueError(f"{name}: got {value}, allowed is None or 0 and up")
     if split_size:
         if num_splits:
             raise ValueError(f"split_size: got {split_size}, allowed without num_splits alone")
@@ -460,7 +437,7 @@ def _splits(
     return num_splits, 0
 
 
-_KERNEL = attention_decode_d128_bf16_sinks_paged_m16_n64_w4_s4
+_KERNEL = attention_decode_d128_bf16_paged_m16_n32_w4_s5
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 

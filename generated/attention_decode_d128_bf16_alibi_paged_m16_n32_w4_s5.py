@@ -1,11 +1,11 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
-#   attention_decode_d64_bf16_paged_m16_n64_w4_s4
-"""Attention decode with paged, head dim 64, bfloat16.
+#   attention_decode_d128_bf16_alibi_paged_m16_n32_w4_s5
+"""Attention decode with alibi, paged, head dim 128, bfloat16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
 One program takes 16 rows, which are queries times the query heads that share a KV head, over one
-split of the keys, 64 at a time, and leaves their state (o, lse) in float32; a second kernel merges
+split of the keys, 32 at a time, and leaves their state (o, lse) in float32; a second kernel merges
 the splits' states (FlashAttention, arXiv 2205.14135, section 3.1; Flash-Decoding). The recurrence
 is that of Milakov and Gimelshein, arXiv 1805.02867, section 3. All sums are float32.
 """
@@ -17,15 +17,15 @@ import torch
 import triton
 import triton.language as tl
 
-HEAD_DIM = tl.constexpr(64)
-HEAD_DIM_V = tl.constexpr(64)
-BLOCK_D = tl.constexpr(64)
-BLOCK_DV = tl.constexpr(64)
+HEAD_DIM = tl.constexpr(128)
+HEAD_DIM_V = tl.constexpr(128)
+BLOCK_D = tl.constexpr(128)
+BLOCK_DV = tl.constexpr(128)
 BLOCK_M = tl.constexpr(16)
-BLOCK_N = tl.constexpr(64)
+BLOCK_N = tl.constexpr(32)
 BLOCK_S = tl.constexpr(16)
 NUM_WARPS = 4
-NUM_STAGES = 4
+NUM_STAGES = 5
 DTYPE = torch.bfloat16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -49,15 +49,18 @@ def online_softmax_step(s, m, l, acc, scale_log2):
 
 @triton.jit(
     do_not_specialize=[
+        "page_size",
         "seqlen_q",
         "seqlen_kv",
         "heads_kv",
         "group_size",
         "num_splits",
         "split_size",
+        "causal_offset",
+        "from_end",
     ]
 )
-def attention_decode_d64_bf16_paged_m16_n64_w4_s4(
+def attention_decode_d128_bf16_alibi_paged_m16_n32_w4_s5(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -65,6 +68,8 @@ def attention_decode_d64_bf16_paged_m16_n64_w4_s4(
     lse_ptr,
     seqlens_kv_ptr,
     block_table_ptr,
+    alibi_slopes_ptr,
+    causal_offset_ptr,
     stride_qb,
     stride_qm,
     stride_qh,
@@ -74,6 +79,8 @@ def attention_decode_d64_bf16_paged_m16_n64_w4_s4(
     stride_vb,
     stride_vn,
     stride_vh,
+    stride_alibi_slopes_b,
+    stride_alibi_slopes_h,
     stride_os,
     stride_ob,
     stride_om,
@@ -88,6 +95,8 @@ def attention_decode_d64_bf16_paged_m16_n64_w4_s4(
     group_size,
     num_splits,
     split_size,
+    causal_offset,
+    from_end,
     sm_scale,
 ):
     """Compute the state of BLOCK_M rows, queries times heads of a group, over one split's keys."""
@@ -100,6 +109,11 @@ def attention_decode_d64_bf16_paged_m16_n64_w4_s4(
     if seqlens_kv_ptr is not None:
         own = tl.load(seqlens_kv_ptr + batch)
         seqlen_kv = tl.minimum(tl.maximum(own, 0), seqlen_kv).to(tl.int32)
+    if causal_offset_ptr is not None:
+        # Beyond any length an offset changes nothing, and this one leaves room for sums in int32.
+        causal_offset = tl.load(causal_offset_ptr + batch)
+        causal_offset = tl.minimum(tl.maximum(causal_offset, -(2**29)), 2**29).to(tl.int32)
+    causal_offset += from_end * (seqlen_kv - seqlen_q)
 
     # Row r of the group is head r % group_size of query r // group_size. Addresses, in 64 bits: a
     # row times its stride may exceed 32.
@@ -115,7 +129,11 @@ def attention_decode_d64_bf16_paged_m16_n64_w4_s4(
     k_ptrs = k_ptr + head_kv * stride_kh + offs_d[None, :]
     v_ptrs = v_ptr + head_kv * stride_vh + offs_dv[None, :]
     table = block_table_ptr + batch * stride_tb
+    slopes = alibi_slopes_ptr + batch * stride_alibi_slopes_b + head * stride_alibi_slopes_h
+    slope = tl.load(slopes, mask=is_row, other=0.0)[:, None]
 
+    # Query row i stands at position i + causal_offset among the keys.
+    position = offs_m + causal_offset
     # No query sees a key outside seen_begin to seen_end: such rows of k and v are never read.
     seen_end = seqlen_kv
     whole_end = seqlen_kv
@@ -149,7 +167,9 @@ def attention_decode_d64_bf16_paged_m16_n64_w4_s4(
         v_rows = page * stride_vb + slot * stride_vn
         v = tl.load(v_ptrs + v_rows[:, None])
         s = tl.dot(q, k.T)
-        p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
+        s = s * sm_scale
+        s -= slope * tl.abs(position[:, None] - offs_n[None, :]).to(tl.float32)
+        p, m, l, acc = online_softmax_step(s, m, l, acc, LOG2_E)
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
     # Blocks that the diagonal, the end of the keys or the end of the split cuts.
@@ -163,11 +183,12 @@ def attention_decode_d64_bf16_paged_m16_n64_w4_s4(
         v_rows = page * stride_vb + slot * stride_vn
         v = tl.load(v_ptrs + v_rows[:, None], mask=seen[:, None], other=0.0)
         s = tl.dot(q, k.T)
+        s = s * sm_scale
+        s -= slope * tl.abs(position[:, None] - offs_n[None, :]).to(tl.float32)
         s = tl.where(seen[None, :], s, float("-inf"))
-        p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
+        p, m, l, acc = online_softmax_step(s, m, l, acc, LOG2_E)
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
-    m = m * sm_scale
     # One division, at the end. Rows that saw no key are the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0
     o = acc * (1.0 / tl.where(is_empty, 1.0, l))[:, None]
@@ -243,36 +264,41 @@ def attention_decode(
     block_table: torch.Tensor,
     seqlens_kv: torch.Tensor,
     max_seqlen_kv: int | None = None,
+    alibi_slopes: torch.Tensor,
+    causal_offset: int | torch.Tensor | None = None,
     num_splits: int | None = None,
     split_size: int | None = None,
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention decode with paged, head dim 64, bfloat16.
+    """Attention decode with alibi, paged, head dim 128, bfloat16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        q: [batch, seqlen_q, heads_q, 64], bfloat16.
-        k_cache: [num_pages, page_size, heads_kv, 64], bfloat16; heads_q is a
+        q: [batch, seqlen_q, heads_q, 128], bfloat16.
+        k_cache: [num_pages, page_size, heads_kv, 128], bfloat16; heads_q is a
             multiple of heads_kv, and query head h reads head h // (heads_q // heads_kv).
-        v_cache: [num_pages, page_size, heads_kv, 64], bfloat16.
+        v_cache: [num_pages, page_size, heads_kv, 128], bfloat16.
         block_table: int32 or int64 [batch, max_pages]: key j of a sequence is slot j % page_size
             of page block_table[b, j // page_size]. Entries past its last key are not read.
         seqlens_kv: int32 or int64 [batch], the keys of each sequence, at most max_pages *
             page_size; a longer one is cut there, a negative one is 0.
         max_seqlen_kv: at least the keys of any sequence, so that fewer splits are launched than
             the table has room for; a longer sequence is cut there.
+        alibi_slopes: float32 [heads_q] or [batch, heads_q]; a score loses slope * distance.
+        causal_offset: query i stands at key i + causal_offset: an int, or int32 or int64 [batch];
+            a sequence's keys less seqlen_q where it is not given (bottom-right).
         num_splits: into how many even shares the keys of a sequence are cut, each for a program of
             its own; `choose_num_splits` where it and split_size are None or 0.
         split_size: keys a split, for all lengths: the bits of a row then depend on its own
             sequence alone, not on the batch. Not together with num_splits.
-        sm_scale: any finite factor of the scores; 1 / sqrt(64) where it is not given.
+        sm_scale: any finite factor of the scores; 1 / sqrt(128) where it is not given.
         out: takes o, with any strides and a contiguous last dimension; allocated if not given.
 
     Returns:
-        o: [batch, seqlen_q, heads_q, 64], bfloat16.
+        o: [batch, seqlen_q, heads_q, 128], bfloat16.
         lse: [batch, heads_q, seqlen_q], float32, natural logarithm.
         A row that sees no key has o = 0 and lse = -inf.
 
@@ -312,6 +338,23 @@ def attention_decode(
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
+    offsets, from_end = None, causal_offset is None
+    if causal_offset is None:
+        causal_offset = 0
+    elif isinstance(causal_offset, torch.Tensor):
+        if causal_offset.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"causal_offset: got {causal_offset.dtype}, allowed are int32, int64")
+        _check_device("causal_offset", causal_offset, q)
+        _check_shape("causal_offset", causal_offset, (batch,))
+        offsets, causal_offset = causal_offset.contiguous(), 0
+    elif isinstance(causal_offset, bool) or not isinstance(causal_offset, int):
+        raise TypeError(f"causal_offset: got {causal_offset!r}, allowed is an int or a tensor")
+    else:
+        causal_offset = min(max(causal_offset, -(2**29)), 2**29)
+    _check_device("alibi_slopes", alibi_slopes, q)
+    if alibi_slopes.dtype != torch.float32:
+        raise TypeError(f"alibi_slopes: got {alibi_slopes.dtype}, allowed is torch.float32")
+    alibi_slopes = _expand("alibi_slopes", alibi_slopes, (batch, heads_q))
     if out is None:
         out = q.new_empty((batch, seqlen_q, heads_q, HEAD_DIM_V.value))
     else:
@@ -345,6 +388,8 @@ def attention_decode(
             lse_split,
             seqlens_kv,
             block_table,
+            alibi_slopes,
+            offsets,
             q.stride(0),
             q.stride(1),
             q.stride(2),
@@ -354,6 +399,8 @@ def attention_decode(
             v.stride(0),
             v.stride(1),
             v.stride(2),
+            alibi_slopes.stride(0),
+            alibi_slopes.stride(1),
             o_split.stride(0),
             o_split.stride(1),
             o_split.stride(2),
@@ -368,6 +415,8 @@ def attention_decode(
             heads_q // heads_kv,
             num_splits,
             split_size,
+            causal_offset,
+            int(from_end),
             min(sm_scale, 2.3e38),
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES,
@@ -424,9 +473,9 @@ def _splits(
     """How many splits to launch, and of which size; size 0 is an even share of what is seen."""
     for name, value in (("num_splits", num_splits), ("split_size", split_size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise TypeError(f"{name}: got {value!r}, allowed is None, 0 or an int above it")
+            raise TypeError(f"{name}: got {value!r}, allowed is an int or None")
         if value is not None and not 0 <= value < 2**31:
-            raise ValueError(f"{name}: got {value}, allowed is None, 0 or an int above it")
+            raise ValueError(f"{name}: got {value}, allowed is None or 0 and up")
     if split_size:
         if num_splits:
             raise ValueError(f"split_size: got {split_size}, allowed without num_splits alone")
@@ -436,7 +485,7 @@ def _splits(
     return num_splits, 0
 
 
-_KERNEL = attention_decode_d64_bf16_paged_m16_n64_w4_s4
+_KERNEL = attention_decode_d128_bf16_alibi_paged_m16_n32_w4_s5
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 
@@ -469,6 +518,16 @@ def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
 def _check_shape(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
     if tuple(tensor.shape) != shape:
         raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, allowed is {shape}")
+
+
+def _expand(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    """Broadcast a tensor to a shape, by strides alone."""
+    try:
+        return tensor.expand(shape)
+    except RuntimeError:
+        raise ValueError(
+            f"{name}: got shape {tuple(tensor.shape)}, allowed is what broadcasts to {shape}"
+        ) from None
 
 
 def _check_integers(name: str, tensor: torch.Tensor, q: torch.Tensor, dimensions: str) -> None:

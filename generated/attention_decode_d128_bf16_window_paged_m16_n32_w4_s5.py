@@ -1,11 +1,11 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
-#   attention_decode_d128_bf16_softcap_paged_m16_n64_w4_s4
-"""Attention decode with softcap, paged, head dim 128, bfloat16.
+#   attention_decode_d128_bf16_window_paged_m16_n32_w4_s5
+"""Attention decode with window, paged, head dim 128, bfloat16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
 One program takes 16 rows, which are queries times the query heads that share a KV head, over one
-split of the keys, 64 at a time, and leaves their state (o, lse) in float32; a second kernel merges
+split of the keys, 32 at a time, and leaves their state (o, lse) in float32; a second kernel merges
 the splits' states (FlashAttention, arXiv 2205.14135, section 3.1; Flash-Decoding). The recurrence
 is that of Milakov and Gimelshein, arXiv 1805.02867, section 3. All sums are float32.
 """
@@ -22,10 +22,10 @@ HEAD_DIM_V = tl.constexpr(128)
 BLOCK_D = tl.constexpr(128)
 BLOCK_DV = tl.constexpr(128)
 BLOCK_M = tl.constexpr(16)
-BLOCK_N = tl.constexpr(64)
+BLOCK_N = tl.constexpr(32)
 BLOCK_S = tl.constexpr(16)
 NUM_WARPS = 4
-NUM_STAGES = 4
+NUM_STAGES = 5
 DTYPE = torch.bfloat16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -47,23 +47,22 @@ def online_softmax_step(s, m, l, acc, scale_log2):
     return p, m_new, l, acc
 
 
-@triton.jit
-def tanh(x):
-    """Hyperbolic tangent by one exp2; saturates at 1 and -1 whatever x."""
-    return 1.0 - 2.0 / (1.0 + tl.math.exp2(x * (2.0 * LOG2_E)))
-
-
 @triton.jit(
     do_not_specialize=[
+        "page_size",
         "seqlen_q",
         "seqlen_kv",
         "heads_kv",
         "group_size",
         "num_splits",
         "split_size",
+        "causal_offset",
+        "from_end",
+        "window_left",
+        "window_right",
     ]
 )
-def attention_decode_d128_bf16_softcap_paged_m16_n64_w4_s4(
+def attention_decode_d128_bf16_window_paged_m16_n32_w4_s5(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -71,6 +70,7 @@ def attention_decode_d128_bf16_softcap_paged_m16_n64_w4_s4(
     lse_ptr,
     seqlens_kv_ptr,
     block_table_ptr,
+    causal_offset_ptr,
     stride_qb,
     stride_qm,
     stride_qh,
@@ -94,8 +94,11 @@ def attention_decode_d128_bf16_softcap_paged_m16_n64_w4_s4(
     group_size,
     num_splits,
     split_size,
+    causal_offset,
+    from_end,
+    window_left,
+    window_right,
     sm_scale,
-    softcap,
 ):
     """Compute the state of BLOCK_M rows, queries times heads of a group, over one split's keys."""
     # Which keys: KV heads vary fastest, then the tiles of rows, then the splits, then sequences.
@@ -107,6 +110,11 @@ def attention_decode_d128_bf16_softcap_paged_m16_n64_w4_s4(
     if seqlens_kv_ptr is not None:
         own = tl.load(seqlens_kv_ptr + batch)
         seqlen_kv = tl.minimum(tl.maximum(own, 0), seqlen_kv).to(tl.int32)
+    if causal_offset_ptr is not None:
+        # Beyond any length an offset changes nothing, and this one leaves room for sums in int32.
+        causal_offset = tl.load(causal_offset_ptr + batch)
+        causal_offset = tl.minimum(tl.maximum(causal_offset, -(2**29)), 2**29).to(tl.int32)
+    causal_offset += from_end * (seqlen_kv - seqlen_q)
 
     # Row r of the group is head r % group_size of query r // group_size. Addresses, in 64 bits: a
     # row times its stride may exceed 32.
@@ -123,10 +131,15 @@ def attention_decode_d128_bf16_softcap_paged_m16_n64_w4_s4(
     v_ptrs = v_ptr + head_kv * stride_vh + offs_dv[None, :]
     table = block_table_ptr + batch * stride_tb
 
+    # Query row i stands at position i + causal_offset among the keys.
+    position = offs_m + causal_offset
+    last_key = tl.minimum(position + window_right, seqlen_kv - 1)
+    first_key = position - window_left
     # No query sees a key outside seen_begin to seen_end: such rows of k and v are never read.
-    seen_end = seqlen_kv
-    whole_end = seqlen_kv
-    seen_begin = 0
+    seen_end = tl.maximum(tl.minimum(seqlen_q + causal_offset + window_right, seqlen_kv), 0)
+    whole_end = tl.maximum(tl.minimum(causal_offset + window_right + 1, seqlen_kv), 0)
+    seen_begin = tl.minimum(tl.maximum(causal_offset - window_left, 0), seen_end)
+    whole_begin = tl.maximum(seqlen_q - 1 + causal_offset - window_left, 0)
 
     # The keys of this split: of a fixed size, or an even share, in whole blocks, of what is seen.
     if split_size > 0:
@@ -138,16 +151,37 @@ def attention_decode_d128_bf16_softcap_paged_m16_n64_w4_s4(
         kv_begin = seen_begin + split * share
         kv_end = tl.minimum(kv_begin + share, seen_end)
     # Every query sees all keys of the blocks from full_begin to full_end.
-    full_end = tl.maximum(tl.minimum(whole_end, kv_end) - kv_begin, 0) // BLOCK_N * BLOCK_N
-    full_end += kv_begin
+    full_begin = kv_begin + tl.cdiv(tl.maximum(whole_begin - kv_begin, 0), BLOCK_N) * BLOCK_N
+    full_begin = tl.minimum(full_begin, kv_begin + tl.cdiv(kv_end - kv_begin, BLOCK_N) * BLOCK_N)
+    full_begin = tl.maximum(full_begin, kv_begin)
+    full_end = tl.maximum(tl.minimum(whole_end, kv_end) - full_begin, 0) // BLOCK_N * BLOCK_N
+    full_end += full_begin
 
     q = tl.load(q_rows[:, None] + offs_d[None, :], mask=is_row[:, None], other=0.0)
     m = tl.full([BLOCK_M], float("-inf"), tl.float32)
     l = tl.zeros([BLOCK_M], tl.float32)
     acc = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
 
+    # Blocks that the left edge of a query's window cuts.
+    for start_n in tl.range(kv_begin, full_begin, BLOCK_N):
+        offs_n = start_n + tl.arange(0, BLOCK_N)
+        seen = (offs_n >= kv_begin) & (offs_n < kv_end)
+        page = tl.load(table + offs_n // page_size * stride_tp, mask=seen, other=0).to(tl.int64)
+        slot = (offs_n % page_size).to(tl.int64)
+        k_rows = page * stride_kb + slot * stride_kn
+        k = tl.load(k_ptrs + k_rows[:, None], mask=seen[:, None], other=0.0)
+        v_rows = page * stride_vb + slot * stride_vn
+        v = tl.load(v_ptrs + v_rows[:, None], mask=seen[:, None], other=0.0)
+        s = tl.dot(q, k.T)
+        visible = offs_n[None, :] <= last_key[:, None]
+        visible &= offs_n[None, :] >= first_key[:, None]
+        s = tl.where(visible, s, float("-inf"))
+        s = tl.where(seen[None, :], s, float("-inf"))
+        p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
+        acc = tl.dot(p.to(tl.bfloat16), v, acc)
+
     # Blocks that every query sees whole.
-    for start_n in tl.range(kv_begin, full_end, BLOCK_N):
+    for start_n in tl.range(full_begin, full_end, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
         page = tl.load(table + offs_n // page_size * stride_tp).to(tl.int64)
         slot = (offs_n % page_size).to(tl.int64)
@@ -156,8 +190,7 @@ def attention_decode_d128_bf16_softcap_paged_m16_n64_w4_s4(
         v_rows = page * stride_vb + slot * stride_vn
         v = tl.load(v_ptrs + v_rows[:, None])
         s = tl.dot(q, k.T)
-        s = softcap * tanh(s * (sm_scale / softcap))
-        p, m, l, acc = online_softmax_step(s, m, l, acc, LOG2_E)
+        p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
     # Blocks that the diagonal, the end of the keys or the end of the split cuts.
@@ -171,11 +204,14 @@ def attention_decode_d128_bf16_softcap_paged_m16_n64_w4_s4(
         v_rows = page * stride_vb + slot * stride_vn
         v = tl.load(v_ptrs + v_rows[:, None], mask=seen[:, None], other=0.0)
         s = tl.dot(q, k.T)
-        s = softcap * tanh(s * (sm_scale / softcap))
+        visible = offs_n[None, :] <= last_key[:, None]
+        visible &= offs_n[None, :] >= first_key[:, None]
+        s = tl.where(visible, s, float("-inf"))
         s = tl.where(seen[None, :], s, float("-inf"))
-        p, m, l, acc = online_softmax_step(s, m, l, acc, LOG2_E)
+        p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
+    m = m * sm_scale
     # One division, at the end. Rows that saw no key are the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0
     o = acc * (1.0 / tl.where(is_empty, 1.0, l))[:, None]
@@ -251,13 +287,14 @@ def attention_decode(
     block_table: torch.Tensor,
     seqlens_kv: torch.Tensor,
     max_seqlen_kv: int | None = None,
-    softcap: float,
+    window_size: tuple[int, int],
+    causal_offset: int | torch.Tensor | None = None,
     num_splits: int | None = None,
     split_size: int | None = None,
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention decode with softcap, paged, head dim 128, bfloat16.
+    """Attention decode with window, paged, head dim 128, bfloat16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
@@ -273,7 +310,10 @@ def attention_decode(
             page_size; a longer one is cut there, a negative one is 0.
         max_seqlen_kv: at least the keys of any sequence, so that fewer splits are launched than
             the table has room for; a longer sequence is cut there.
-        softcap: above 0; scores become softcap * tanh(score / softcap).
+        window_size: (left, right): the keys a query sees before and after its own position; -1 is
+            unbounded.
+        causal_offset: query i stands at key i + causal_offset: an int, or int32 or int64 [batch];
+            a sequence's keys less seqlen_q where it is not given (bottom-right).
         num_splits: into how many even shares the keys of a sequence are cut, each for a program of
             its own; `choose_num_splits` where it and split_size are None or 0.
         split_size: keys a split, for all lengths: the bits of a row then depend on its own
@@ -322,8 +362,23 @@ def attention_decode(
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
-    if not (math.isfinite(softcap) and softcap > 0):
-        raise ValueError(f"softcap: got {softcap}, allowed is any finite number above 0")
+    offsets, from_end = None, causal_offset is None
+    if causal_offset is None:
+        causal_offset = 0
+    elif isinstance(causal_offset, torch.Tensor):
+        if causal_offset.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"causal_offset: got {causal_offset.dtype}, allowed are int32, int64")
+        _check_device("causal_offset", causal_offset, q)
+        _check_shape("causal_offset", causal_offset, (batch,))
+        offsets, causal_offset = causal_offset.contiguous(), 0
+    elif isinstance(causal_offset, bool) or not isinstance(causal_offset, int):
+        raise TypeError(f"causal_offset: got {causal_offset!r}, allowed is an int or a tensor")
+    else:
+        causal_offset = min(max(causal_offset, -(2**29)), 2**29)
+    if min(window_size) < -1:
+        raise ValueError(f"window_size: got {window_size}, allowed is -1 (unbounded) and up")
+    # Beyond any length; the limit keeps sums in int32.
+    window_left, window_right = (2**30 if w == -1 else min(w, 2**30) for w in window_size)
     if out is None:
         out = q.new_empty((batch, seqlen_q, heads_q, HEAD_DIM_V.value))
     else:
@@ -357,6 +412,7 @@ def attention_decode(
             lse_split,
             seqlens_kv,
             block_table,
+            offsets,
             q.stride(0),
             q.stride(1),
             q.stride(2),
@@ -380,8 +436,11 @@ def attention_decode(
             heads_q // heads_kv,
             num_splits,
             split_size,
+            causal_offset,
+            int(from_end),
+            window_left,
+            window_right,
             min(sm_scale, 2.3e38),
-            softcap,
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES,
             enable_fp_fusion=True,
@@ -437,9 +496,9 @@ def _splits(
     """How many splits to launch, and of which size; size 0 is an even share of what is seen."""
     for name, value in (("num_splits", num_splits), ("split_size", split_size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise TypeError(f"{name}: got {value!r}, allowed is None, 0 or an int above it")
+            raise TypeError(f"{name}: got {value!r}, allowed is an int or None")
         if value is not None and not 0 <= value < 2**31:
-            raise ValueError(f"{name}: got {value}, allowed is None, 0 or an int above it")
+            raise ValueError(f"{name}: got {value}, allowed is None or 0 and up")
     if split_size:
         if num_splits:
             raise ValueError(f"split_size: got {split_size}, allowed without num_splits alone")
@@ -449,7 +508,7 @@ def _splits(
     return num_splits, 0
 
 
-_KERNEL = attention_decode_d128_bf16_softcap_paged_m16_n64_w4_s4
+_KERNEL = attention_decode_d128_bf16_window_paged_m16_n32_w4_s5
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 

@@ -1,11 +1,11 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
-#   attention_decode_d64_fp16_paged_m16_n64_w4_s4
-"""Attention decode with paged, head dim 64, float16.
+#   attention_decode_d128_bf16_sinks_paged_m16_n32_w4_s5
+"""Attention decode with sinks, paged, head dim 128, bfloat16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
 One program takes 16 rows, which are queries times the query heads that share a KV head, over one
-split of the keys, 64 at a time, and leaves their state (o, lse) in float32; a second kernel merges
+split of the keys, 32 at a time, and leaves their state (o, lse) in float32; a second kernel merges
 the splits' states (FlashAttention, arXiv 2205.14135, section 3.1; Flash-Decoding). The recurrence
 is that of Milakov and Gimelshein, arXiv 1805.02867, section 3. All sums are float32.
 """
@@ -17,16 +17,16 @@ import torch
 import triton
 import triton.language as tl
 
-HEAD_DIM = tl.constexpr(64)
-HEAD_DIM_V = tl.constexpr(64)
-BLOCK_D = tl.constexpr(64)
-BLOCK_DV = tl.constexpr(64)
+HEAD_DIM = tl.constexpr(128)
+HEAD_DIM_V = tl.constexpr(128)
+BLOCK_D = tl.constexpr(128)
+BLOCK_DV = tl.constexpr(128)
 BLOCK_M = tl.constexpr(16)
-BLOCK_N = tl.constexpr(64)
+BLOCK_N = tl.constexpr(32)
 BLOCK_S = tl.constexpr(16)
 NUM_WARPS = 4
-NUM_STAGES = 4
-DTYPE = torch.float16
+NUM_STAGES = 5
+DTYPE = torch.bfloat16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -49,6 +49,7 @@ def online_softmax_step(s, m, l, acc, scale_log2):
 
 @triton.jit(
     do_not_specialize=[
+        "page_size",
         "seqlen_q",
         "seqlen_kv",
         "heads_kv",
@@ -57,7 +58,7 @@ def online_softmax_step(s, m, l, acc, scale_log2):
         "split_size",
     ]
 )
-def attention_decode_d64_fp16_paged_m16_n64_w4_s4(
+def attention_decode_d128_bf16_sinks_paged_m16_n32_w4_s5(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -65,6 +66,7 @@ def attention_decode_d64_fp16_paged_m16_n64_w4_s4(
     lse_ptr,
     seqlens_kv_ptr,
     block_table_ptr,
+    sinks_ptr,
     stride_qb,
     stride_qm,
     stride_qh,
@@ -74,6 +76,7 @@ def attention_decode_d64_fp16_paged_m16_n64_w4_s4(
     stride_vb,
     stride_vn,
     stride_vh,
+    stride_sinks_h,
     stride_os,
     stride_ob,
     stride_om,
@@ -150,7 +153,7 @@ def attention_decode_d64_fp16_paged_m16_n64_w4_s4(
         v = tl.load(v_ptrs + v_rows[:, None])
         s = tl.dot(q, k.T)
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.float16), v, acc)
+        acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
     # Blocks that the diagonal, the end of the keys or the end of the split cuts.
     for start_n in tl.range(full_end, kv_end, BLOCK_N):
@@ -165,9 +168,18 @@ def attention_decode_d64_fp16_paged_m16_n64_w4_s4(
         s = tl.dot(q, k.T)
         s = tl.where(seen[None, :], s, float("-inf"))
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.float16), v, acc)
+        acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
     m = m * sm_scale
+    # The sink: one more state, without a value, merged once; with more splits, after them.
+    if num_splits == 1:
+        sink = tl.load(sinks_ptr + head * stride_sinks_h, mask=is_row, other=0.0).to(tl.float32)
+        m_sink = tl.maximum(m, sink)
+        reference = tl.where(m_sink == float("-inf"), 0.0, m_sink)
+        alpha = tl.math.exp2((m - reference) * LOG2_E)
+        l = l * alpha + tl.math.exp2((sink - reference) * LOG2_E)
+        acc = acc * alpha[:, None]
+        m = m_sink
     # One division, at the end. Rows that saw no key are the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0
     o = acc * (1.0 / tl.where(is_empty, 1.0, l))[:, None]
@@ -186,6 +198,8 @@ def merge_splits(
     lse_split_ptr,
     o_ptr,
     lse_ptr,
+    sinks_ptr,
+    stride_sinks_h,
     stride_os,
     stride_ls,
     stride_ob,
@@ -202,8 +216,9 @@ def merge_splits(
     batch = row // seqlen_q // heads_q
     offs_s = tl.arange(0, BLOCK_S)
     offs_dv = tl.arange(0, BLOCK_DV)
-    m = tl.full([], float("-inf"), tl.float32)
-    l = tl.full([], 0.0, tl.float32)
+    sink = tl.load(sinks_ptr + head * stride_sinks_h).to(tl.float32)
+    m = sink
+    l = tl.where(sink == float("-inf"), 0.0, 1.0)
     for start_s in tl.range(0, num_splits, BLOCK_S):
         is_split = start_s + offs_s < num_splits
         splits = (start_s + offs_s).to(tl.int64)
@@ -232,7 +247,7 @@ def merge_splits(
         acc += tl.sum(w[:, None] * o_i, 0)
     tl.store(lse_ptr + row, lse)
     o_ptrs = o_ptr + batch * stride_ob + token * stride_om + head * stride_oh + offs_dv
-    tl.store(o_ptrs, acc.to(tl.float16))
+    tl.store(o_ptrs, acc.to(tl.bfloat16))
 
 
 def attention_decode(
@@ -243,38 +258,40 @@ def attention_decode(
     block_table: torch.Tensor,
     seqlens_kv: torch.Tensor,
     max_seqlen_kv: int | None = None,
+    sinks: torch.Tensor,
     num_splits: int | None = None,
     split_size: int | None = None,
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention decode with paged, head dim 64, float16.
+    """Attention decode with sinks, paged, head dim 128, bfloat16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        q: [batch, seqlen_q, heads_q, 64], float16.
-        k_cache: [num_pages, page_size, heads_kv, 64], float16; heads_q is a
+        q: [batch, seqlen_q, heads_q, 128], bfloat16.
+        k_cache: [num_pages, page_size, heads_kv, 128], bfloat16; heads_q is a
             multiple of heads_kv, and query head h reads head h // (heads_q // heads_kv).
-        v_cache: [num_pages, page_size, heads_kv, 64], float16.
+        v_cache: [num_pages, page_size, heads_kv, 128], bfloat16.
         block_table: int32 or int64 [batch, max_pages]: key j of a sequence is slot j % page_size
             of page block_table[b, j // page_size]. Entries past its last key are not read.
         seqlens_kv: int32 or int64 [batch], the keys of each sequence, at most max_pages *
             page_size; a longer one is cut there, a negative one is 0.
         max_seqlen_kv: at least the keys of any sequence, so that fewer splits are launched than
             the table has room for; a longer sequence is cut there.
+        sinks: floating [heads_q]; a logit in the denominator, neither scaled nor capped.
         num_splits: into how many even shares the keys of a sequence are cut, each for a program of
             its own; `choose_num_splits` where it and split_size are None or 0.
         split_size: keys a split, for all lengths: the bits of a row then depend on its own
             sequence alone, not on the batch. Not together with num_splits.
-        sm_scale: any finite factor of the scores; 1 / sqrt(64) where it is not given.
+        sm_scale: any finite factor of the scores; 1 / sqrt(128) where it is not given.
         out: takes o, with any strides and a contiguous last dimension; allocated if not given.
 
     Returns:
-        o: [batch, seqlen_q, heads_q, 64], float16.
+        o: [batch, seqlen_q, heads_q, 128], bfloat16.
         lse: [batch, heads_q, seqlen_q], float32, natural logarithm.
-        A row that sees no key has o = 0 and lse = -inf.
+        A row that sees no key has o = 0 and lse = sink.
 
     Raises:
         TypeError: an argument of the wrong type, dtype or device.
@@ -312,6 +329,10 @@ def attention_decode(
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
+    _check_device("sinks", sinks, q)
+    if not sinks.dtype.is_floating_point or sinks.dtype == torch.float64:
+        raise TypeError(f"sinks: got {sinks.dtype}, allowed are float32, float16, bfloat16")
+    _check_shape("sinks", sinks, (heads_q,))
     if out is None:
         out = q.new_empty((batch, seqlen_q, heads_q, HEAD_DIM_V.value))
     else:
@@ -345,6 +366,7 @@ def attention_decode(
             lse_split,
             seqlens_kv,
             block_table,
+            sinks,
             q.stride(0),
             q.stride(1),
             q.stride(2),
@@ -354,6 +376,7 @@ def attention_decode(
             v.stride(0),
             v.stride(1),
             v.stride(2),
+            sinks.stride(0),
             o_split.stride(0),
             o_split.stride(1),
             o_split.stride(2),
@@ -379,6 +402,8 @@ def attention_decode(
                 lse_split,
                 out,
                 lse,
+                sinks,
+                sinks.stride(0),
                 o_split.stride(0),
                 lse_split.stride(0),
                 out.stride(0),
@@ -424,9 +449,9 @@ def _splits(
     """How many splits to launch, and of which size; size 0 is an even share of what is seen."""
     for name, value in (("num_splits", num_splits), ("split_size", split_size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise TypeError(f"{name}: got {value!r}, allowed is None, 0 or an int above it")
+            raise TypeError(f"{name}: got {value!r}, allowed is an int or None")
         if value is not None and not 0 <= value < 2**31:
-            raise ValueError(f"{name}: got {value}, allowed is None, 0 or an int above it")
+            raise ValueError(f"{name}: got {value}, allowed is None or 0 and up")
     if split_size:
         if num_splits:
             raise ValueError(f"split_size: got {split_size}, allowed without num_splits alone")
@@ -436,7 +461,7 @@ def _splits(
     return num_splits, 0
 
 
-_KERNEL = attention_decode_d64_fp16_paged_m16_n64_w4_s4
+_KERNEL = attention_decode_d128_bf16_sinks_paged_m16_n32_w4_s5
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 

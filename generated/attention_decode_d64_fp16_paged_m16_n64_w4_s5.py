@@ -1,6 +1,6 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
-#   attention_decode_d128_bf16_paged_m16_n64_w4_s4
-"""Attention decode with paged, head dim 128, bfloat16.
+#   attention_decode_d64_fp16_paged_m16_n64_w4_s5
+"""Attention decode with paged, head dim 64, float16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
@@ -17,16 +17,16 @@ import torch
 import triton
 import triton.language as tl
 
-HEAD_DIM = tl.constexpr(128)
-HEAD_DIM_V = tl.constexpr(128)
-BLOCK_D = tl.constexpr(128)
-BLOCK_DV = tl.constexpr(128)
+HEAD_DIM = tl.constexpr(64)
+HEAD_DIM_V = tl.constexpr(64)
+BLOCK_D = tl.constexpr(64)
+BLOCK_DV = tl.constexpr(64)
 BLOCK_M = tl.constexpr(16)
 BLOCK_N = tl.constexpr(64)
 BLOCK_S = tl.constexpr(16)
 NUM_WARPS = 4
-NUM_STAGES = 4
-DTYPE = torch.bfloat16
+NUM_STAGES = 5
+DTYPE = torch.float16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -49,6 +49,7 @@ def online_softmax_step(s, m, l, acc, scale_log2):
 
 @triton.jit(
     do_not_specialize=[
+        "page_size",
         "seqlen_q",
         "seqlen_kv",
         "heads_kv",
@@ -57,7 +58,7 @@ def online_softmax_step(s, m, l, acc, scale_log2):
         "split_size",
     ]
 )
-def attention_decode_d128_bf16_paged_m16_n64_w4_s4(
+def attention_decode_d64_fp16_paged_m16_n64_w4_s5(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -150,7 +151,7 @@ def attention_decode_d128_bf16_paged_m16_n64_w4_s4(
         v = tl.load(v_ptrs + v_rows[:, None])
         s = tl.dot(q, k.T)
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.bfloat16), v, acc)
+        acc = tl.dot(p.to(tl.float16), v, acc)
 
     # Blocks that the diagonal, the end of the keys or the end of the split cuts.
     for start_n in tl.range(full_end, kv_end, BLOCK_N):
@@ -165,7 +166,7 @@ def attention_decode_d128_bf16_paged_m16_n64_w4_s4(
         s = tl.dot(q, k.T)
         s = tl.where(seen[None, :], s, float("-inf"))
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.bfloat16), v, acc)
+        acc = tl.dot(p.to(tl.float16), v, acc)
 
     m = m * sm_scale
     # One division, at the end. Rows that saw no key are the empty state: o = 0, lse = -inf.
@@ -232,7 +233,7 @@ def merge_splits(
         acc += tl.sum(w[:, None] * o_i, 0)
     tl.store(lse_ptr + row, lse)
     o_ptrs = o_ptr + batch * stride_ob + token * stride_om + head * stride_oh + offs_dv
-    tl.store(o_ptrs, acc.to(tl.bfloat16))
+    tl.store(o_ptrs, acc.to(tl.float16))
 
 
 def attention_decode(
@@ -248,16 +249,16 @@ def attention_decode(
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention decode with paged, head dim 128, bfloat16.
+    """Attention decode with paged, head dim 64, float16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        q: [batch, seqlen_q, heads_q, 128], bfloat16.
-        k_cache: [num_pages, page_size, heads_kv, 128], bfloat16; heads_q is a
+        q: [batch, seqlen_q, heads_q, 64], float16.
+        k_cache: [num_pages, page_size, heads_kv, 64], float16; heads_q is a
             multiple of heads_kv, and query head h reads head h // (heads_q // heads_kv).
-        v_cache: [num_pages, page_size, heads_kv, 128], bfloat16.
+        v_cache: [num_pages, page_size, heads_kv, 64], float16.
         block_table: int32 or int64 [batch, max_pages]: key j of a sequence is slot j % page_size
             of page block_table[b, j // page_size]. Entries past its last key are not read.
         seqlens_kv: int32 or int64 [batch], the keys of each sequence, at most max_pages *
@@ -268,11 +269,11 @@ def attention_decode(
             its own; `choose_num_splits` where it and split_size are None or 0.
         split_size: keys a split, for all lengths: the bits of a row then depend on its own
             sequence alone, not on the batch. Not together with num_splits.
-        sm_scale: any finite factor of the scores; 1 / sqrt(128) where it is not given.
+        sm_scale: any finite factor of the scores; 1 / sqrt(64) where it is not given.
         out: takes o, with any strides and a contiguous last dimension; allocated if not given.
 
     Returns:
-        o: [batch, seqlen_q, heads_q, 128], bfloat16.
+        o: [batch, seqlen_q, heads_q, 64], float16.
         lse: [batch, heads_q, seqlen_q], float32, natural logarithm.
         A row that sees no key has o = 0 and lse = -inf.
 
@@ -424,9 +425,9 @@ def _splits(
     """How many splits to launch, and of which size; size 0 is an even share of what is seen."""
     for name, value in (("num_splits", num_splits), ("split_size", split_size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise TypeError(f"{name}: got {value!r}, allowed is None, 0 or an int above it")
+            raise TypeError(f"{name}: got {value!r}, allowed is an int or None")
         if value is not None and not 0 <= value < 2**31:
-            raise ValueError(f"{name}: got {value}, allowed is None, 0 or an int above it")
+            raise ValueError(f"{name}: got {value}, allowed is None or 0 and up")
     if split_size:
         if num_splits:
             raise ValueError(f"split_size: got {split_size}, allowed without num_splits alone")
@@ -436,7 +437,7 @@ def _splits(
     return num_splits, 0
 
 
-_KERNEL = attention_decode_d128_bf16_paged_m16_n64_w4_s4
+_KERNEL = attention_decode_d64_fp16_paged_m16_n64_w4_s5
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 

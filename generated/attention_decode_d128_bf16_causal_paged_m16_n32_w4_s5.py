@@ -1,11 +1,11 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
-#   attention_decode_d128_bf16_causal_paged_m16_n64_w4_s4
+#   attention_decode_d128_bf16_causal_paged_m16_n32_w4_s5
 """Causal attention decode with paged, head dim 128, bfloat16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
 One program takes 16 rows, which are queries times the query heads that share a KV head, over one
-split of the keys, 64 at a time, and leaves their state (o, lse) in float32; a second kernel merges
+split of the keys, 32 at a time, and leaves their state (o, lse) in float32; a second kernel merges
 the splits' states (FlashAttention, arXiv 2205.14135, section 3.1; Flash-Decoding). The recurrence
 is that of Milakov and Gimelshein, arXiv 1805.02867, section 3. All sums are float32.
 """
@@ -22,10 +22,10 @@ HEAD_DIM_V = tl.constexpr(128)
 BLOCK_D = tl.constexpr(128)
 BLOCK_DV = tl.constexpr(128)
 BLOCK_M = tl.constexpr(16)
-BLOCK_N = tl.constexpr(64)
+BLOCK_N = tl.constexpr(32)
 BLOCK_S = tl.constexpr(16)
 NUM_WARPS = 4
-NUM_STAGES = 4
+NUM_STAGES = 5
 DTYPE = torch.bfloat16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -49,6 +49,7 @@ def online_softmax_step(s, m, l, acc, scale_log2):
 
 @triton.jit(
     do_not_specialize=[
+        "page_size",
         "seqlen_q",
         "seqlen_kv",
         "heads_kv",
@@ -59,7 +60,7 @@ def online_softmax_step(s, m, l, acc, scale_log2):
         "from_end",
     ]
 )
-def attention_decode_d128_bf16_causal_paged_m16_n64_w4_s4(
+def attention_decode_d128_bf16_causal_paged_m16_n32_w4_s5(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -458,9 +459,9 @@ def _splits(
     """How many splits to launch, and of which size; size 0 is an even share of what is seen."""
     for name, value in (("num_splits", num_splits), ("split_size", split_size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise TypeError(f"{name}: got {value!r}, allowed is None, 0 or an int above it")
+            raise TypeError(f"{name}: got {value!r}, allowed is an int or None")
         if value is not None and not 0 <= value < 2**31:
-            raise ValueError(f"{name}: got {value}, allowed is None, 0 or an int above it")
+            raise ValueError(f"{name}: got {value}, allowed is None or 0 and up")
     if split_size:
         if num_splits:
             raise ValueError(f"split_size: got {split_size}, allowed without num_splits alone")
@@ -470,7 +471,7 @@ def _splits(
     return num_splits, 0
 
 
-_KERNEL = attention_decode_d128_bf16_causal_paged_m16_n64_w4_s4
+_KERNEL = attention_decode_d128_bf16_causal_paged_m16_n32_w4_s5
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 

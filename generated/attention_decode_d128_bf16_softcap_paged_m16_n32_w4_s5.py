@@ -1,11 +1,11 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
-#   attention_decode_d128_fp16_paged_m16_n64_w4_s4
-"""Attention decode with paged, head dim 128, float16.
+#   attention_decode_d128_bf16_softcap_paged_m16_n32_w4_s5
+"""Attention decode with softcap, paged, head dim 128, bfloat16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
 One program takes 16 rows, which are queries times the query heads that share a KV head, over one
-split of the keys, 64 at a time, and leaves their state (o, lse) in float32; a second kernel merges
+split of the keys, 32 at a time, and leaves their state (o, lse) in float32; a second kernel merges
 the splits' states (FlashAttention, arXiv 2205.14135, section 3.1; Flash-Decoding). The recurrence
 is that of Milakov and Gimelshein, arXiv 1805.02867, section 3. All sums are float32.
 """
@@ -22,11 +22,11 @@ HEAD_DIM_V = tl.constexpr(128)
 BLOCK_D = tl.constexpr(128)
 BLOCK_DV = tl.constexpr(128)
 BLOCK_M = tl.constexpr(16)
-BLOCK_N = tl.constexpr(64)
+BLOCK_N = tl.constexpr(32)
 BLOCK_S = tl.constexpr(16)
 NUM_WARPS = 4
-NUM_STAGES = 4
-DTYPE = torch.float16
+NUM_STAGES = 5
+DTYPE = torch.bfloat16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -47,8 +47,15 @@ def online_softmax_step(s, m, l, acc, scale_log2):
     return p, m_new, l, acc
 
 
+@triton.jit
+def tanh(x):
+    """Hyperbolic tangent by one exp2; saturates at 1 and -1 whatever x."""
+    return 1.0 - 2.0 / (1.0 + tl.math.exp2(x * (2.0 * LOG2_E)))
+
+
 @triton.jit(
     do_not_specialize=[
+        "page_size",
         "seqlen_q",
         "seqlen_kv",
         "heads_kv",
@@ -57,7 +64,7 @@ def online_softmax_step(s, m, l, acc, scale_log2):
         "split_size",
     ]
 )
-def attention_decode_d128_fp16_paged_m16_n64_w4_s4(
+def attention_decode_d128_bf16_softcap_paged_m16_n32_w4_s5(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -89,6 +96,7 @@ def attention_decode_d128_fp16_paged_m16_n64_w4_s4(
     num_splits,
     split_size,
     sm_scale,
+    softcap,
 ):
     """Compute the state of BLOCK_M rows, queries times heads of a group, over one split's keys."""
     # Which keys: KV heads vary fastest, then the tiles of rows, then the splits, then sequences.
@@ -149,8 +157,9 @@ def attention_decode_d128_fp16_paged_m16_n64_w4_s4(
         v_rows = page * stride_vb + slot * stride_vn
         v = tl.load(v_ptrs + v_rows[:, None])
         s = tl.dot(q, k.T)
-        p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.float16), v, acc)
+        s = softcap * tanh(s * (sm_scale / softcap))
+        p, m, l, acc = online_softmax_step(s, m, l, acc, LOG2_E)
+        acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
     # Blocks that the diagonal, the end of the keys or the end of the split cuts.
     for start_n in tl.range(full_end, kv_end, BLOCK_N):
@@ -163,11 +172,11 @@ def attention_decode_d128_fp16_paged_m16_n64_w4_s4(
         v_rows = page * stride_vb + slot * stride_vn
         v = tl.load(v_ptrs + v_rows[:, None], mask=seen[:, None], other=0.0)
         s = tl.dot(q, k.T)
+        s = softcap * tanh(s * (sm_scale / softcap))
         s = tl.where(seen[None, :], s, float("-inf"))
-        p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.float16), v, acc)
+        p, m, l, acc = online_softmax_step(s, m, l, acc, LOG2_E)
+        acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
-    m = m * sm_scale
     # One division, at the end. Rows that saw no key are the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0
     o = acc * (1.0 / tl.where(is_empty, 1.0, l))[:, None]
@@ -232,7 +241,7 @@ def merge_splits(
         acc += tl.sum(w[:, None] * o_i, 0)
     tl.store(lse_ptr + row, lse)
     o_ptrs = o_ptr + batch * stride_ob + token * stride_om + head * stride_oh + offs_dv
-    tl.store(o_ptrs, acc.to(tl.float16))
+    tl.store(o_ptrs, acc.to(tl.bfloat16))
 
 
 def attention_decode(
@@ -243,27 +252,29 @@ def attention_decode(
     block_table: torch.Tensor,
     seqlens_kv: torch.Tensor,
     max_seqlen_kv: int | None = None,
+    softcap: float,
     num_splits: int | None = None,
     split_size: int | None = None,
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention decode with paged, head dim 128, float16.
+    """Attention decode with softcap, paged, head dim 128, bfloat16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        q: [batch, seqlen_q, heads_q, 128], float16.
-        k_cache: [num_pages, page_size, heads_kv, 128], float16; heads_q is a
+        q: [batch, seqlen_q, heads_q, 128], bfloat16.
+        k_cache: [num_pages, page_size, heads_kv, 128], bfloat16; heads_q is a
             multiple of heads_kv, and query head h reads head h // (heads_q // heads_kv).
-        v_cache: [num_pages, page_size, heads_kv, 128], float16.
+        v_cache: [num_pages, page_size, heads_kv, 128], bfloat16.
         block_table: int32 or int64 [batch, max_pages]: key j of a sequence is slot j % page_size
             of page block_table[b, j // page_size]. Entries past its last key are not read.
         seqlens_kv: int32 or int64 [batch], the keys of each sequence, at most max_pages *
             page_size; a longer one is cut there, a negative one is 0.
         max_seqlen_kv: at least the keys of any sequence, so that fewer splits are launched than
             the table has room for; a longer sequence is cut there.
+        softcap: above 0; scores become softcap * tanh(score / softcap).
         num_splits: into how many even shares the keys of a sequence are cut, each for a program of
             its own; `choose_num_splits` where it and split_size are None or 0.
         split_size: keys a split, for all lengths: the bits of a row then depend on its own
@@ -272,7 +283,7 @@ def attention_decode(
         out: takes o, with any strides and a contiguous last dimension; allocated if not given.
 
     Returns:
-        o: [batch, seqlen_q, heads_q, 128], float16.
+        o: [batch, seqlen_q, heads_q, 128], bfloat16.
         lse: [batch, heads_q, seqlen_q], float32, natural logarithm.
         A row that sees no key has o = 0 and lse = -inf.
 
@@ -312,6 +323,8 @@ def attention_decode(
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
+    if not (math.isfinite(softcap) and softcap > 0):
+        raise ValueError(f"softcap: got {softcap}, allowed is any finite number above 0")
     if out is None:
         out = q.new_empty((batch, seqlen_q, heads_q, HEAD_DIM_V.value))
     else:
@@ -369,6 +382,7 @@ def attention_decode(
             num_splits,
             split_size,
             min(sm_scale, 2.3e38),
+            softcap,
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES,
             enable_fp_fusion=True,
@@ -424,9 +438,9 @@ def _splits(
     """How many splits to launch, and of which size; size 0 is an even share of what is seen."""
     for name, value in (("num_splits", num_splits), ("split_size", split_size)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-            raise TypeError(f"{name}: got {value!r}, allowed is None, 0 or an int above it")
+            raise TypeError(f"{name}: got {value!r}, allowed is an int or None")
         if value is not None and not 0 <= value < 2**31:
-            raise ValueError(f"{name}: got {value}, allowed is None, 0 or an int above it")
+            raise ValueError(f"{name}: got {value}, allowed is None or 0 and up")
     if split_size:
         if num_splits:
             raise ValueError(f"split_size: got {split_size}, allowed without num_splits alone")
@@ -436,7 +450,7 @@ def _splits(
     return num_splits, 0
 
 
-_KERNEL = attention_decode_d128_fp16_paged_m16_n64_w4_s4
+_KERNEL = attention_decode_d128_bf16_softcap_paged_m16_n32_w4_s5
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 
