@@ -9,13 +9,14 @@ from contextlib import contextmanager, nullcontext
 
 import address_mutants
 import launcher_mutants
-import layout_mutants
 import layout_refusals
 import mask_mutants
 import numpy as np
+import page_mutants
 import precision_mutants
 import refusals  # noqa: F401  (enters the wrong calls in PROBES)
 import score_mutants
+import sequence_mutants
 import softmax_mutants
 import target_mutants
 import torch
@@ -46,8 +47,8 @@ BY_PART: dict[str, tuple[Mutant, ...]] = {
     "Offsets of more than 32 bits": address_mutants.WIDTH,
     "The launcher": launcher_mutants.CALLS,
     "Arguments": launcher_mutants.CHECKS,
-    "Packed sequences": layout_mutants.SEQUENCES,
-    "Paged caches": layout_mutants.PAGES,
+    "Packed sequences": sequence_mutants.SEQUENCES,
+    "Paged caches": page_mutants.PAGES,
     "Lengths and block tables": layout_refusals.CHECKS,
     "What only compiling shows": target_mutants.COMPILED,
 }
