@@ -73,7 +73,9 @@ def varlen_cases(variant: Variant, *, long: bool = False) -> Iterator[PackedCase
     yield PackedCase("negative sm_scale", (17,), (n + 3,), options={"sm_scale": -0.3})
     yield PackedCase("zero sm_scale", (17,), (n + 3,), options={"sm_scale": 0.0})
     if long:
-        yield PackedCase("many sequences", (*range(200), 3000), (*range(300, 100, -1), 5000), 4, 2)
+        yield PackedCase(
+            "many sequences", (*range(0, 200, 5), 1000), (*range(300, 100, -5), 3000), 4, 2
+        )
 
 
 def paged_cases(variant: Variant, *, long: bool = False) -> Iterator[PackedCase]:
@@ -90,7 +92,9 @@ def paged_cases(variant: Variant, *, long: bool = False) -> Iterator[PackedCase]
     yield PackedCase("one query each", (1,) * 5, (1, n, n + 1, 0, 2 * n + 3), 6, 2)
     yield PackedCase("negative sm_scale", (17,), (n + 3,), options={"sm_scale": -0.3})
     if long:
-        yield PackedCase("many sequences", (*range(200), 3000), (*range(300, 100, -1), 5000), 4, 2)
+        yield PackedCase(
+            "many sequences", (*range(0, 200, 5), 1000), (*range(300, 100, -5), 3000), 4, 2
+        )
 
 
 def _cases(variant: Variant) -> Iterator[PackedCase]:

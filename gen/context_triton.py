@@ -108,12 +108,12 @@ def _kernel_arguments(spec: AttentionFwd) -> dict[str, str]:
 
 
 def _sizes(spec: AttentionFwd) -> dict[str, str]:
-    names = ["causal_offset"] if _positions(spec) else []
+    sizes = ["causal_offset"] if _positions(spec) else []
     if spec.window:
-        names.append("window_left")
+        sizes.append("window_left")
     if spec.window and not spec.causal:
-        names.append("window_right")
-    return LAYOUTS[spec.op].sizes | {name: name for name in names}
+        sizes.append("window_right")
+    return LAYOUTS[spec.op].sizes | {size: size for size in sizes}
 
 
 def _unspecialised(spec: AttentionFwd) -> list[str]:

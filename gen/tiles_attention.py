@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attngen.config import ELEMENT_BYTES, TileConfig, padded
-from attngen.spec_attention import Attention, AttentionFwd, AttentionPaged
+from attngen.spec_attention import Attention, AttentionFwd, AttentionPaged, AttentionVarlen
 
 
 def shared_memory(spec: AttentionFwd, config: TileConfig) -> int:
@@ -84,9 +84,21 @@ def default_config(spec: AttentionFwd, backend: str) -> TileConfig:
     if spec.bias:
         # Triton 3.6 cannot pipeline a tile of bias any deeper for AMD.
         tile = replace(tile, num_stages=min(tile.num_stages, 2))
-    if isinstance(spec, AttentionPaged):
-        # The addresses of 64 keys at once do not fit in sm_100's registers at head dim 64.
-        tile = replace(tile, block_n=min(tile.block_n, 32))
+    if isinstance(spec, AttentionVarlen) and spec.dtype != "fp32":
+        tile = _packed(tile, columns, paged=isinstance(spec, AttentionPaged))
+    return tile
+
+
+def _packed(tile: TileConfig, columns: int, *, paged: bool) -> TileConfig:
+    """A dense tile with room for the addresses of packed rows, or of keys in pages.
+
+    At head dim 256 they do not fit in the registers of 4 warps (sm_80, sm_90); those of 64 keys in
+    pages not in sm_100's at head dim 64, and at 32 ptxas finds none for sm_80 with 2 stages.
+    """
+    if columns == 256:
+        tile = replace(tile, num_warps=8)
+    if paged:
+        tile = replace(tile, block_n=min(tile.block_n, 32), num_stages=max(tile.num_stages, 3))
     return tile
 
 

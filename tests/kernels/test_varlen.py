@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="kernels need torch")
 pytest.importorskip("triton", reason="kernels need triton")
@@ -59,6 +61,26 @@ def test_each_sequence_has_the_bits_of_the_dense_kernel(device: str) -> None:
         alone = dense.attention_fwd(q[None, rows], k[None, columns], v[None, columns])
         assert torch.equal(o[rows], alone[0][0])
         assert torch.equal(lse[:, rows], alone[1][0])
+
+
+@given(st.lists(st.one_of(st.integers(0, 3), st.integers(0, 50)), max_size=9), st.integers(0, 40))
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_every_row_has_a_tile_and_its_own_sequence(
+    device: str, tmp_path: Path, queries: list[int], trailing: int
+) -> None:
+    """One key a sequence, whose value is the sequence's number: o tells which one a row found."""
+    variant = parse("attention_varlen_d16_fp32_m16_n16_w1_s1")
+    store.write(variant, tmp_path)
+    number = torch.arange(1.0, len(queries) + 1, device=device)
+    q = torch.zeros((sum(queries) + trailing, 1, 16), device=device)
+    v = number[:, None, None].repeat(1, 1, 16)
+    lengths = cumulative(device, *queries), cumulative(device, *[1] * len(queries))
+    out = torch.full_like(q, torch.nan)
+    load(variant.name, [tmp_path]).attention_varlen(q, v, v, *lengths, 50, 1, out=out)
+    expected = [b + 1.0 for b, n in enumerate(queries) for _ in range(n)] + [0.0] * trailing
+    assert out[:, 0, 0].tolist() == expected
 
 
 @pytest.mark.parametrize("longest", [(0, 0), (5, 9), (4000, 4000)])

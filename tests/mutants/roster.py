@@ -10,13 +10,14 @@ from contextlib import contextmanager, nullcontext
 import address_mutants
 import decode_mutants
 import launcher_mutants
-import layout_mutants
 import layout_refusals
 import mask_mutants
 import numpy as np
+import page_mutants
 import precision_mutants
 import refusals  # noqa: F401  (enters the wrong calls in PROBES)
 import score_mutants
+import sequence_mutants
 import softmax_mutants
 import target_mutants
 import torch
@@ -51,8 +52,8 @@ BY_PART: dict[str, tuple[Mutant, ...]] = {
     "Pages of a decode step": decode_mutants.PAGES,
     "The launcher": launcher_mutants.CALLS,
     "Arguments": launcher_mutants.CHECKS,
-    "Packed sequences": layout_mutants.SEQUENCES,
-    "Paged caches": layout_mutants.PAGES,
+    "Packed sequences": sequence_mutants.SEQUENCES,
+    "Paged caches": page_mutants.PAGES,
     "Lengths and block tables": layout_refusals.CHECKS,
     "What only compiling shows": target_mutants.COMPILED,
 }
