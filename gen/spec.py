@@ -71,7 +71,7 @@ class AttentionFwd:
 
     def __post_init__(self) -> None:
         """Fill in `head_dim_v` and hold the rules."""
-        if self.head_dim_v == 0:
+        if type(self.head_dim_v) is int and self.head_dim_v == 0:
             object.__setattr__(self, "head_dim_v", self.head_dim)
         broken = [f"{rule.name}: {rule.message(self)}" for rule in RULES if rule.broken(self)]
         if broken:
@@ -115,7 +115,11 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "head_dim_v",
-        lambda spec: spec.head_dim_v != spec.head_dim and _is_not_head_dim(spec.head_dim_v),
+        # What was filled in from a wrong head_dim is told once.
+        lambda spec: (
+            _is_not_head_dim(spec.head_dim_v)
+            and (type(spec.head_dim_v), spec.head_dim_v) != (type(spec.head_dim), spec.head_dim)
+        ),
         lambda spec: f"got {spec.head_dim_v!r}, allowed is {_ALLOWED_HEAD_DIMS}",
     ),
     Rule(
