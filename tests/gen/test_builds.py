@@ -61,17 +61,15 @@ def test_eight_builds_into_one_folder_while_a_ninth_imports(tmp_path: Path) -> N
     folder, done = tmp_path / "kernels", tmp_path / "done"
     words = ["--head-dim", "64", "--head-dim", "128", "--dtype", "fp16", "--dtype", "bf16"]
     command = [sys.executable, "-c", SLOW_BUILD, "build", *words, "--out", str(folder)]
-    reader = subprocess.Popen(
-        [sys.executable, "-B", "-c", READER, folder, done],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert reader.stdout is not None and reader.stdout.readline() == "ready\n"
-    builders = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(8)]
-    assert [builder.wait() for builder in builders] == [0] * 8
-    done.touch()
-    read, told = reader.communicate()
+    read_all = [sys.executable, "-B", "-c", READER, folder, done]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(read_all, text=True, **pipes) as reader:
+        assert reader.stdout is not None and reader.stdout.readline() == "ready\n"
+        builders = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(8)]
+        codes = [builder.wait() for builder in builders]
+        done.touch()
+        read, told = reader.communicate()
+    assert codes == [0] * 8
     assert (reader.returncode, read) == (0, "8\n"), told
     assert len(list(folder.iterdir())) == 8, "something was left behind"
     assert list(store.compare(folder)) == []
