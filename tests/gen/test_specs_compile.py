@@ -24,8 +24,8 @@ ONCE_REFUSED = (
     AttentionFwd(head_dim=16, dtype="fp32", bias=True),
     AttentionFwd(head_dim=32, dtype="fp32", causal=True, softcap=True, bias=True),
 )
-MOST_SPILLS = 512
-"""Bytes a thread: what several features at once, at a tile that nobody chose, may spill."""
+MOST_SPILLS = 128
+"""Bytes a thread (registers on AMD): what several features at once may spill at a default tile."""
 
 
 def _drawn() -> list[AttentionFwd]:
@@ -62,7 +62,10 @@ def test_specs_compile_and_fit() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("head_dim", [136, 192, 248])
-def test_padded_float32_rows_do_not_spill(head_dim: int) -> None:
-    specs = [AttentionFwd(head_dim=head_dim, dtype="fp32", causal=c) for c in (False, True)]
+def test_padded_float32_rows_do_not_spill() -> None:
+    specs = [
+        AttentionFwd(head_dim=head_dim, dtype="fp32", causal=causal)
+        for head_dim in (136, 192, 248)
+        for causal in (False, True)
+    ]
     assert [report for report in _compiled(specs) if report["failed"]] == []
