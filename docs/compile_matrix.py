@@ -28,7 +28,8 @@ def measure() -> list[dict[str, Any]]:
     """The resources of every committed kernel on every target, as records."""
     targets = [TARGETS[name] for name in CHOSEN]
     reports = compiler.reports(catalog().values(), targets, skip=True)
-    return [report.as_dict() for report in reports if isinstance(report, compiler.Resources)]
+    records = [report.as_dict() for report in reports if isinstance(report, compiler.Resources)]
+    return sorted(records, key=lambda record: CHOSEN.index(record["target"]))
 
 
 def save(version: str, records: list[dict[str, Any]]) -> None:

@@ -40,11 +40,13 @@ def prefill() -> str:
     return "\n".join(lines)
 
 
-def compiled() -> str:
+def compiled(version: str) -> str:
     """Registers and shared memory of every committed kernel on every target."""
     reports: dict[str, dict[str, str]] = {}
-    for record in _records(ROOT / "docs/compile/triton-3.6.0.json"):
+    for record in _records(ROOT / f"docs/compile/triton-{version}.json"):
         cell = f"{record['registers']}, {record['shared'] / 1024:.0f} KB"
+        if record["spills"]:
+            cell += f", spills {record['spills']} bytes"
         reports.setdefault(record["variant"], {})[record["target"]] = cell
     targets = list(dict.fromkeys(target for cells in reports.values() for target in cells))
     lines = [f"| kernel | {' | '.join(targets)} |", "|---" * (len(targets) + 1) + "|"]
@@ -147,7 +149,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "prefill": prefill,
     "hopper": hopper,
     "verified": verified,
-    "compiled": compiled,
+    "compiled_oldest": partial(compiled, "3.6.0"),
+    "compiled_newest": partial(compiled, "3.9.0"),
     "cells": cells,
     "host": host,
     "portable": portable,

@@ -32,7 +32,7 @@ class Extents:
     @classmethod
     def of(cls, arguments: Iterable[Any]) -> Extents:
         """The memory of every tensor among the arguments of a launch, descriptors' too."""
-        spans = [_span(tensor) for tensor in _tensors(arguments) if tensor.numel()]
+        spans = [_span(tensor) for tensor in _tensors(arguments) if 0 not in tensor.shape]
         starts, ends = np.array(spans, dtype=np.uint64).reshape(-1, 2).T
         return cls(starts, ends)
 
@@ -100,13 +100,15 @@ def guard(interpreter: Any) -> None:
     def itemsize(pointers: Any) -> int:
         return int(np.dtype(interpreter._get_np_dtype(pointers.get_element_ty())).itemsize)
 
-    def masked_load(self: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+    def masked_load(self: Any, pointers: Any, mask: Any, *rest: Any, **options: Any) -> Any:
         extents.hold("load", pointers.data, itemsize(pointers), mask.data)
-        return load(self, pointers, mask, *rest)
+        return load(self, pointers, mask, *rest, **options)
 
-    def masked_store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+    def masked_store(
+        self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any
+    ) -> Any:
         extents.hold("store", pointers.data, itemsize(pointers), mask.data)
-        return store(self, pointers, value, mask, *rest)
+        return store(self, pointers, value, mask, *rest, **options)
 
     def atomic_rmw(self: Any, op: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
         extents.hold("atomic", pointers.data, itemsize(pointers), mask.data)

@@ -104,19 +104,22 @@ def repair() -> None:
         other_is_given = other is not None
         return original_semantic(self, ptr, mask, other, *rest)
 
-    def masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any) -> Any:
+    def masked_load(self: Any, ptrs: Any, mask: Any, other: Any, *rest: Any, **options: Any) -> Any:
         element = ptrs.get_element_ty()
         if other is None and other_is_given:
             zero = np.zeros(ptrs.data.shape, dtype=interpreter._get_np_dtype(element))
             other = handle(zero, element)
         elif other is None:
             fill = np.full(ptrs.data.shape, 0xA5, dtype=np.uint8)
-            if element.is_floating():
+            if element.is_fp8():
+                # The interpreter keeps their bits: NaN in e5m2 and in e4m3.
+                other = handle(np.full_like(fill, 0x7F), element)
+            elif element.is_floating():
                 garbage = np.full(ptrs.data.shape, np.nan, dtype=np.float32)
                 other = cast(self, handle(garbage, tl.float32), element)
             else:
                 other = handle(fill.astype(interpreter._get_np_dtype(element)), element)
-        return original_load(self, ptrs, mask, other, *rest)
+        return original_load(self, ptrs, mask, other, *rest, **options)
 
     def dot(self: Any, a: Any, b: Any, d: Any, *rest: Any) -> Any:
         smallest = min(*a.data.shape[-2:], *b.data.shape[-2:])

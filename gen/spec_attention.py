@@ -26,8 +26,8 @@ def _head_dim(name: str) -> Rule:
 
     def broken(spec: Attention) -> bool:
         value = getattr(spec, name)
-        if name == "head_dim_v" and value == spec.head_dim:
-            return False  # what is wrong with both is said once
+        if name == "head_dim_v" and value is spec.head_dim:
+            return False  # what was filled in from a wrong head_dim is told once
         return isinstance(value, bool) or not isinstance(value, int) or value not in HEAD_DIMS
 
     return Rule(name, broken, lambda spec: f"got {getattr(spec, name)!r}, allowed is {allowed}")

@@ -74,19 +74,32 @@ def why_no_tile(spec: AttentionFwd, backend: str) -> str | None:
 def default_config(spec: AttentionFwd, backend: str) -> TileConfig:
     """The tile to take where nobody tuned, of a family that can do the spec.
 
-    Portable tiles have no spills on any target at the catalog's head dims; those of sm90 are what
-    was measured fastest, causal or not.
+    Portable tiles have no spills in the catalog, on any target; several features at once, or a head
+    dim that is padded, may spill a little. Those of sm90 are what was measured fastest, causal or
+    not.
     """
     if backend == "sm90":
         return _SM90_DEFAULTS[spec.head_dim]
     columns = max(padded(spec.head_dim), padded(spec.head_dim_v))
     tile = (_FP32_DEFAULTS if spec.dtype == "fp32" else _DEFAULTS)[columns]
     if spec.bias:
-        # Triton 3.6 cannot pipeline a tile of bias any deeper for AMD.
-        tile = replace(tile, num_stages=min(tile.num_stages, 2))
+        # Triton 3.6 cannot pipeline a tile of bias any deeper for AMD, nor one of 32 x 32 at all.
+        small = tile.block_m * tile.block_n <= 32 * 32
+        tile = replace(tile, num_stages=1 if small and columns <= 32 else min(tile.num_stages, 2))
+    if spec.mask or (spec.bias and columns == 256):
+        # Four warps that hold such a tile beside all else run out of registers.
+        tile = replace(tile, num_warps=8)
+    if spec.dtype == "fp32" and columns == 256 and _pads(spec):
+        # Loads that columns mask want registers; pipelined, they go to shared memory directly.
+        tile = replace(tile, num_stages=2)
     if isinstance(spec, AttentionVarlen) and spec.dtype != "fp32":
         tile = _packed(tile, columns, paged=isinstance(spec, AttentionPaged))
     return tile
+
+
+def _pads(spec: AttentionFwd) -> bool:
+    """Is a tile wider than the tensor's rows?"""
+    return any(padded(columns) != columns for columns in (spec.head_dim, spec.head_dim_v))
 
 
 def _packed(tile: TileConfig, columns: int, *, paged: bool) -> TileConfig:

@@ -164,3 +164,39 @@ def test_one_access_stays_in_one_tensor() -> None:
         extents.hold("load", halves, 4, np.True_)
     for mask in (np.array([[True], [False]]), np.array([[1], [0]])):
         extents.hold("load", halves, 4, mask)
+
+
+@triton.jit
+def by_descriptor(x_ptr, y_ptr, ROW: tl.constexpr):
+    x = tl.make_tensor_descriptor(x_ptr, [ROW + N, N], [N, 1], [N, N])
+    y = tl.make_tensor_descriptor(y_ptr, [N, N], [N, 1], [N, N])
+    y.store([0, 0], x.load([ROW, 0]))
+
+
+@pytest.mark.parametrize("row", [0, 16, 24])
+def test_descriptors_are_held_to_the_tensors_too(device: str, row: int) -> None:
+    x, y = torch.ones(32, 16), torch.zeros(16, 16)
+    if row <= 16:
+        by_descriptor[(1,)](x, y, row)
+        assert y.eq(1).all()
+    else:
+        with pytest.raises(Exception, match="128 of 256 addresses lie outside the tensor"):
+            by_descriptor[(1,)](x, y, row)
+
+
+@triton.jit
+def copied(x_ptr, y_ptr, BY: tl.constexpr):
+    offsets = tl.arange(0, N)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets + BY))
+
+
+@pytest.mark.parametrize("by", [0, 1])
+def test_reinterpreted_tensors_are_tensors(device: str, by: int) -> None:
+    bits = torch.arange(16, dtype=torch.uint8), torch.zeros(16, dtype=torch.uint8)
+    x, y = (triton.reinterpret(tensor, tl.float8e5) for tensor in bits)
+    if by == 0:
+        copied[(1,)](x, y, by)
+        assert torch.equal(*bits)
+    else:
+        with pytest.raises(Exception, match="1 of 16 addresses lie outside the tensor"):
+            copied[(1,)](x, y, by)

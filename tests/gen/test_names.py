@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import Any
+
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from attngen.catalog import catalog
@@ -112,6 +115,40 @@ def test_each_rule_names_the_field_the_value_and_what_is_allowed(field: str, val
     message = str(error.value)
     assert message.startswith(f"{field}: got {value!r}, allowed")
     assert field in {rule.name for rule in AttentionFwd.rules}
+
+
+_ODD = st.one_of(st.none(), st.floats(), st.text(), st.tuples())
+_NO_HEAD_DIM = st.one_of(
+    _ODD, st.integers().filter(lambda n: n not in HEAD_DIMS), st.sampled_from(HEAD_DIMS).map(float)
+)
+BROKEN = st.fixed_dictionaries(
+    {},
+    optional={
+        "head_dim": st.one_of(_NO_HEAD_DIM, st.booleans()),
+        "head_dim_v": st.one_of(_NO_HEAD_DIM, st.booleans()).filter(lambda n: repr(n) != "0"),
+        "dtype": st.one_of(_ODD, st.integers()).filter(lambda dtype: dtype not in DTYPES),
+        **{f.name: st.one_of(_ODD, st.integers()) for f in ATTENTION_FEATURES},
+    },
+)
+"""Values that no rule allows, for some of the fields."""
+
+
+@given(SPECS, BROKEN)
+def test_every_rejected_spec_names_the_rules_that_it_breaks(
+    spec: AttentionFwd, broken: dict[str, Any]
+) -> None:
+    # The same wrong value is told once.
+    dims = [broken[name] for name in ("head_dim", "head_dim_v") if name in broken]
+    assume(len(dims) < 2 or dims[0] != dims[1])
+    fields = {**asdict(spec), **broken}
+    if not broken:
+        assert AttentionFwd(**fields) == spec
+        return
+    with pytest.raises(InvalidSpec) as error:
+        AttentionFwd(**fields)
+    told = str(error.value)
+    for rule in AttentionFwd.rules:
+        assert (f"{rule.name}: got {fields[rule.name]!r}, allowed" in told) == (rule.name in broken)
 
 
 def test_every_broken_rule_is_reported_at_once() -> None:
