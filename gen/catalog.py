@@ -6,14 +6,22 @@ from collections.abc import Iterator
 
 from attngen.config import BACKENDS
 from attngen.ops import default_config, why_no_tile
-from attngen.spec import DTYPES
+from attngen.spec import DTYPES, Spec
 from attngen.spec_attention import AttentionFwd
+from attngen.spec_merge import MergeState, MergeStates
 from attngen.variant import Variant
 
 HEAD_DIMS = (32, 64, 96, 128, 256)
+MERGE_HEAD_DIMS = (64, 128, 256)
 
 
-def specs() -> Iterator[AttentionFwd]:
+def specs() -> Iterator[Spec]:
+    """The committed specs, operator by operator."""
+    yield from _attention_specs()
+    yield from _merge_specs()
+
+
+def _attention_specs() -> Iterator[AttentionFwd]:
     """Every head dim in every dtype, causal and not; then each further feature once."""
     for head_dim in HEAD_DIMS:
         for dtype in DTYPES:
@@ -22,6 +30,18 @@ def specs() -> Iterator[AttentionFwd]:
     for feature in AttentionFwd.features:
         if feature.name != "causal":
             yield AttentionFwd(head_dim=128, dtype="bf16", causal=True, **{feature.name: True})
+
+
+def _merge_specs() -> Iterator[MergeState | MergeStates]:
+    """Every head dim in every dtype; then what else splits, cascades and adapters take."""
+    for spec in (MergeState, MergeStates):
+        for head_dim in MERGE_HEAD_DIMS:
+            for dtype in DTYPES:
+                yield spec(head_dim=head_dim, dtype=dtype)
+        for feature in ("out_fp32", "out_fp8", "base2"):
+            yield spec(head_dim=128, dtype="bf16", **{feature: True})
+    yield MergeStates(head_dim=128, dtype="bf16", ragged=True)
+    yield MergeStates(head_dim=128, dtype="fp32", out_bf16=True)
 
 
 def catalog() -> dict[str, Variant]:

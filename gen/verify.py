@@ -8,7 +8,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from attngen import cases_attention, finder, store, verify_attention
+from attngen import (
+    cases_attention,
+    cases_merge,
+    finder,
+    store,
+    verify_attention,
+    verify_merge,
+)
 from attngen.reference.checks import Verdict
 from attngen.variant import Variant, parse
 
@@ -17,6 +24,8 @@ Cases = Callable[..., Iterable[Any]]
 
 _OPS: dict[str, tuple[Cases, Check]] = {
     "attention_fwd": (cases_attention.cases, verify_attention.check),
+    "merge_state": (cases_merge.cases, verify_merge.check),
+    "merge_states": (cases_merge.cases, verify_merge.check),
 }
 """By operator: its table of cases, and what holds a kernel to the reference on one of them."""
 
@@ -49,9 +58,13 @@ class Report:
             f"{'FAIL' if self.failed else 'ok  '} {self.name}: {len(self.verdicts)} cases",
             f"     worst o, in {self._worst('o')}",
             f"     worst lse, in {self._worst('lse')}",
-            f"     against plain attention: {_ratio(self.verdicts, 'row_ratio')} of the largest"
-            f" error allowed a row, {_ratio(self.verdicts, 'rms_ratio')} of the RMS a head",
         ]
+        row, head = _ratio(self.verdicts, "row_ratio"), _ratio(self.verdicts, "rms_ratio")
+        if row or head:
+            lines.append(
+                f"     against plain attention: {row or 'none'} of the largest error allowed a row,"
+                f" {head or 'none'} of the RMS a head"
+            )
         for case, verdict in self.verdicts.items():
             lines += [f"     {case}: {failure}" for failure in verdict.failures]
         return "\n".join(lines)
@@ -87,7 +100,7 @@ class Skipped:
 
 def _ratio(verdicts: dict[str, Verdict], name: str) -> str:
     ratios = [r for verdict in verdicts.values() if (r := getattr(verdict, name)) is not None]
-    return f"{max(ratios):.2f}" if ratios else "none"
+    return f"{max(ratios):.2f}" if ratios else ""
 
 
 def reports(

@@ -49,8 +49,14 @@ ARROWS = {
     "adapters": {"runtime_merge"},
     "compile": {"config", "context", "errors", "interpret", "ops", "render", "variant"},
     "cases_attention": {"spec_attention", "variant"},
-    "verify_attention": {"bounds", "cases_attention", "reference", "variant"},
-    "verify": {"cases_attention", "finder", "reference", "store", "variant", "verify_attention"},
+    "outputs": set(),
+    "verify_attention": {"bounds", "cases_attention", "outputs", "reference", "variant"},
+    "cases_merge": {"spec_merge", "variant"},
+    "verify_merge": {"bounds", "cases_merge", "outputs", "reference", "spec_merge", "variant"},
+    "verify": {
+        *("cases_attention", "cases_merge", "finder", "reference", "store", "variant"),
+        *("verify_attention", "verify_merge"),
+    },
     "bench": {"finder", "spec_attention", "store", "variant"},
     "doctor": {"store"},
 }
