@@ -82,6 +82,7 @@ def cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
         for states in (0, 1, 3, 8, 17):
             yield Case(f"{states} states", 5, 3, states=states)
         yield Case("9 states, empty ones among them", 23, 3, states=9, family="empties")
+        yield Case("empty states before full ones", 5, 3, states=19, family="late")
         yield Case("133 states, far apart", 2, 2, states=133, family="far")
         yield Case("256 states", 1, 2, states=256)
     if not getattr(spec, "ragged", False):
@@ -133,6 +134,11 @@ def _empties(o: Floats, lse: Floats, rng: np.random.Generator, spec: Merge) -> N
     o[empty] = np.where(rng.random(o.shape) < 0.5, np.nan, np.inf)[empty]
 
 
+def _late(o: Floats, lse: Floats, rng: np.random.Generator, spec: Merge) -> None:
+    """All states but the last two are empty: whole blocks of them, where lse is read in blocks."""
+    lse[:-2], o[:-2] = -np.inf, np.nan
+
+
 def _nan(o: Floats, lse: Floats, rng: np.random.Generator, spec: Merge) -> None:
     """Some lse are NaN, beside states that are full and states that are empty."""
     lse[rng.random(lse.shape) < 0.3] = np.inf
@@ -160,7 +166,9 @@ def _huge(o: Floats, lse: Floats, rng: np.random.Generator, spec: Merge) -> None
 
 
 def _largest(o: Floats, lse: Floats, rng: np.random.Generator, spec: Merge) -> None:
+    """In every second column the states agree; in the others they differ, but add up to more."""
     o[...] = np.copysign(LARGEST[spec.dtype], o[:1]).astype(np.float32)
+    o[1:, ..., ::2] *= 0.75
 
 
 def _hundreds(o: Floats, lse: Floats, rng: np.random.Generator, spec: Merge) -> None:
@@ -170,6 +178,7 @@ def _hundreds(o: Floats, lse: Floats, rng: np.random.Generator, spec: Merge) -> 
 FAMILIES: dict[str, Family] = {
     "normal": _normal,
     "empties": _empties,
+    "late": _late,
     "nan": _nan,
     "far": _far,
     "apart": _apart,

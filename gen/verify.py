@@ -22,7 +22,7 @@ from attngen.variant import Variant, parse
 Check = Callable[[ModuleType, Variant, Any, str], Verdict]
 Cases = Callable[..., Iterable[Any]]
 
-_OPS: dict[str, tuple[Cases, Check]] = {
+OPS: dict[str, tuple[Cases, Check]] = {
     "attention_fwd": (cases_attention.cases, verify_attention.check),
     "merge_state": (cases_merge.cases, verify_merge.check),
     "merge_states": (cases_merge.cases, verify_merge.check),
@@ -136,7 +136,7 @@ def verify(
         device: "cuda", or "cpu" under Triton's interpreter.
         chosen: the cases; those of the table where they are not given.
     """
-    cases, check = _OPS[variant.spec.op]
+    cases, check = OPS[variant.spec.op]
     if chosen is None:
         chosen = cases(variant, long=device != "cpu")
     verdicts = {case.name: check(module, variant, case, device) for case in chosen}

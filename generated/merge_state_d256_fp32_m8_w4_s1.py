@@ -98,32 +98,30 @@ def merge_state_d256_fp32_m8_w4_s1(
         other=0.0,
     )
 
-    # An lse of +inf means empty too, as FlashAttention-2 writes it. The o of an empty state may be
-    # NaN: it is selected away, never multiplied by 0.
+    # An lse of +inf means empty too, as FlashAttention-2 writes it.
     lse_a = tl.where(lse_a == float("inf"), float("-inf"), lse_a)
     lse_b = tl.where(lse_b == float("inf"), float("-inf"), lse_b)
     a_is_empty = lse_a == float("-inf")
     b_is_empty = lse_b == float("-inf")
-    o_a = tl.where(a_is_empty[:, None], 0.0, o_a)
-    o_b = tl.where(b_is_empty[:, None], 0.0, o_b)
 
-    # The scales are made before anything is multiplied by them, so that nothing overflows.
+    # Two full states. The scales are made before anything is multiplied by them, so that o is a
+    # convex combination and nothing overflows.
     m = tl.maximum(lse_a, lse_b)
-    # Where both are empty: any finite reference keeps -inf - m from being NaN.
-    reference = tl.where(m == float("-inf"), 0.0, m)
-    w_a = tl.math.exp2((lse_a - reference) * LOG2_E)
-    w_b = tl.math.exp2((lse_b - reference) * LOG2_E)
-    total = tl.where(a_is_empty & b_is_empty, 1.0, w_a + w_b)
+    w_a = tl.math.exp2((lse_a - m) * LOG2_E)
+    w_b = tl.math.exp2((lse_b - m) * LOG2_E)
+    total = w_a + w_b
     o = (w_a / total)[:, None] * o_a + (w_b / total)[:, None] * o_b
     # Two scales may add up to 1 and a rounding, which is too much for the largest float32.
     largest = tl.maximum(tl.abs(o_a), tl.abs(o_b))
     o = tl.clamp(o, -largest, largest, propagate_nan=tl.PropagateNan.ALL)
-    lse = reference + tl.log(total)
+    lse = m + tl.log(total)
 
-    # One state is empty: the other one, bit for bit, unless its lse is NaN.
+    # An empty state is selected away, never multiplied by 0, for its o may be NaN: the other state
+    # comes out bit for bit, and (0, -inf) where there is none. A NaN lse is computed with.
     only_a = b_is_empty & (lse_a == lse_a)
     only_b = a_is_empty & (lse_b == lse_b)
     o = tl.where(only_a[:, None], o_a, tl.where(only_b[:, None], o_b, o))
+    o = tl.where((a_is_empty & b_is_empty)[:, None], 0.0, o)
     lse = tl.where(only_a, lse_a, tl.where(only_b, lse_b, lse))
 
     # Every warp has read its states before one of them is overwritten: out may be o_a or o_b, and

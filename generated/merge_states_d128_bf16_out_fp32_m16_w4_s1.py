@@ -114,11 +114,10 @@ def merge_states_d128_bf16_out_fp32_m16_w4_s1(
             mask=has_state[:, None],
             other=0.0,
         ).to(tl.float32)
-        # The o of an empty state may be NaN: it is selected away, never multiplied by 0.
         lse_i = tl.where(lse_i == float("inf"), float("-inf"), lse_i)
         has_keys = lse_i != float("-inf")
-        o_i = tl.where(has_keys[:, None], o_i, 0.0)
         scale = tl.math.exp2((lse_i - reference) * LOG2_E) / total
+        # The o of an empty state may be NaN: it is selected away, never multiplied by 0.
         merged = tl.where(is_alone[:, None], o_i, o + scale[:, None] * o_i)
         o = tl.where(has_keys[:, None], merged, o)
     lse = tl.where(is_empty, float("-inf"), reference + tl.log(total))

@@ -115,14 +115,13 @@ def merge_states_d256_fp32_m8_w4_s1(
             mask=has_state[:, None],
             other=0.0,
         )
-        # The o of an empty state may be NaN: it is selected away, never multiplied by 0.
         lse_i = tl.where(lse_i == float("inf"), float("-inf"), lse_i)
         has_keys = lse_i != float("-inf")
-        o_i = tl.where(has_keys[:, None], o_i, 0.0)
         scale = tl.math.exp2((lse_i - reference) * LOG2_E) / total
+        # The o of an empty state may be NaN: it is selected away, never multiplied by 0.
         merged = tl.where(is_alone[:, None], o_i, o + scale[:, None] * o_i)
         o = tl.where(has_keys[:, None], merged, o)
-        largest = tl.maximum(largest, tl.abs(o_i))
+        largest = tl.where(has_keys[:, None], tl.maximum(largest, tl.abs(o_i)), largest)
     # The scales may add up to 1 and some roundings, which is too much for the largest float32.
     clamped = tl.clamp(o, -largest, largest, propagate_nan=tl.PropagateNan.ALL)
     o = tl.where(is_alone[:, None], o, clamped)

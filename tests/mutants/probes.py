@@ -1,7 +1,6 @@
 """Inputs that show faults, each a function of a kernel's module that returns the checks it fails.
 
-Most are the cases of `attngen.cases_attention`, held by `attngen.verify_attention.check`; a few
-are inputs of our own.
+Most are the cases of `attngen verify`, held by its checks; a few are inputs of our own.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attngen import verify_attention
-from attngen.cases_attention import Case, cases, inputs
+from attngen import verify, verify_attention
+from attngen.cases_attention import Case, inputs
 from attngen.reference import attention, error_budget
 from attngen.reference.checks import Verdict, Worst, compare, plain_attention
 from attngen.variant import Variant
@@ -23,7 +22,7 @@ from attngen.variant import Variant
 Probe = Callable[[ModuleType, Variant], set[str]]
 
 PROBES: dict[str, Probe] = {}
-"""The probes that are not a plain case of `attngen.cases_attention`, by name."""
+"""The probes that are not a plain case of `attngen verify`, by name."""
 
 EXTRA_CASES = {
     "many blocks of keys": Case("many blocks of keys", 16, 48 * 16, heads_q=1),
@@ -38,8 +37,9 @@ def look_up(name: str) -> Probe:
 
 
 def _case(module: ModuleType, variant: Variant, name: str) -> set[str]:
-    known = EXTRA_CASES | {case.name: case for case in cases(variant)}
-    return failed_checks(verify_attention.check(module, variant, known[name], "cpu"))
+    table, check = verify.OPS[variant.spec.op]
+    known = EXTRA_CASES | {case.name: case for case in table(variant)}
+    return failed_checks(check(module, variant, known[name], "cpu"))
 
 
 def failed_checks(verdict: Verdict) -> set[str]:
@@ -55,6 +55,8 @@ def failed_checks(verdict: Verdict) -> set[str]:
         checks |= {f"sharp {scope}" for scope in ("row", "head") if f"sharp: {scope}" in words}
     if "wrote beyond" in words:
         checks.add("rows around out")
+    if "bits: " in words:
+        checks.add("bits")
     return checks
 
 
@@ -229,7 +231,7 @@ def grid(module: ModuleType, variant: Variant) -> set[str]:
     return set() if fine else {"grid"}
 
 
-class _NoSync(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class NoSync(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Refuses to bring a value of a tensor to the host."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -244,7 +246,7 @@ def host_sync(module: ModuleType, variant: Variant) -> set[str]:
     offsets = torch.tensor([3, 7])
 
     def call() -> None:
-        with _NoSync():  # type: ignore[no-untyped-call]
+        with NoSync():  # type: ignore[no-untyped-call]
             module.attention_fwd(*tensors, **options, causal_offset=offsets)
 
     try:

@@ -10,6 +10,8 @@ from contextlib import contextmanager, nullcontext
 import address_mutants
 import launcher_mutants
 import mask_mutants
+import merge_list_mutants
+import merge_mutants
 import numpy as np
 import precision_mutants
 import refusals  # noqa: F401  (enters the wrong calls in PROBES)
@@ -19,6 +21,7 @@ import target_mutants
 import torch
 import window_mutants
 from far_probes import FAR_PROBES
+from merge_probes import MERGE_FAR_PROBES
 from mutant import Mutant, clean_text
 from probes import look_up
 from triton.runtime.errors import InterpreterError
@@ -43,6 +46,13 @@ BY_PART: dict[str, tuple[Mutant, ...]] = {
     "Offsets of more than 32 bits": address_mutants.WIDTH,
     "The launcher": launcher_mutants.CALLS,
     "Arguments": launcher_mutants.CHECKS,
+    "Merging: empty states": merge_mutants.EMPTY,
+    "Merging: weights and units": merge_mutants.WEIGHTS,
+    "Merging: places": merge_mutants.PLACES,
+    "Merging: context and outputs": merge_mutants.OUTPUTS,
+    "Merging many states": merge_list_mutants.LISTS,
+    "Merging lists of states": merge_list_mutants.LISTS_BY_TOKEN,
+    "Merging: arguments": merge_list_mutants.MERGE_CHECKS,
     "What only compiling shows": target_mutants.COMPILED,
 }
 MUTANTS = {mutant.name: mutant for part in BY_PART.values() for mutant in part}
@@ -61,7 +71,7 @@ def failed(kernel: str, text: str, probe: str) -> set[str]:
     interpret.repair()
     with tempfile.TemporaryDirectory() as folder:
         module = load_text(kernel, text, folder)
-        allocation = nullcontext() if probe in FAR_PROBES else _nan_filled()
+        allocation = nullcontext() if probe in FAR_PROBES | MERGE_FAR_PROBES else _nan_filled()
         # What a wrong kernel does to numbers is no news.
         with allocation, np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,0 +1,347 @@
+"""Faults of the merge of two states: empty states, weights, units, places, outputs."""
+
+from __future__ import annotations
+
+from mutant import PAIR, PAIR_BASE2, PAIR_FP8, PAIR_FP32, PAIR_PADDED, Edit, plant
+
+_SUM = "o = (w_a / total)[:, None] * o_a + (w_b / total)[:, None] * o_b"
+_BOTH = "    o = tl.where((a_is_empty & b_is_empty)[:, None], 0.0, o)\n"
+_ONE = "o = tl.where(only_a[:, None], o_a, tl.where(only_b[:, None], o_b, o))"
+_CLAMP = "o = tl.clamp(o, -448.0, 448.0, propagate_nan=tl.PropagateNan.ALL)"
+
+EMPTY = (
+    plant(
+        "+inf of state a does not mean empty",
+        PAIR,
+        "empty states",
+        "NaN lse, NaN o, bits",
+        Edit('lse_a = tl.where(lse_a == float("inf"), float("-inf"), lse_a)', "lse_a = lse_a"),
+    ),
+    plant(
+        "+inf of state b does not mean empty",
+        PAIR,
+        "empty states",
+        "NaN lse, NaN o, bits",
+        Edit('lse_b = tl.where(lse_b == float("inf"), float("-inf"), lse_b)', "lse_b = lse_b"),
+    ),
+    plant("two empty states are not guarded", PAIR, "empty states", "NaN o", Edit(_BOTH, "")),
+    plant(
+        "the lse of two empty states is computed",
+        PAIR,
+        "empty states",
+        "NaN lse",
+        Edit("lse = tl.where(only_a, lse_a, tl.where(only_b, lse_b, lse))", "lse = lse"),
+    ),
+    plant(
+        "the o of an empty state is multiplied by 0",
+        PAIR,
+        "empty states",
+        "NaN o, bits",
+        Edit(_ONE, "o = o"),
+    ),
+    plant(
+        "a state that is alone loses the sign of 0",
+        PAIR,
+        "empty states",
+        "bits",
+        Edit(_ONE, f"{_ONE} + 0.0"),
+    ),
+    plant(
+        "a NaN lse beside an empty state vanishes",
+        PAIR,
+        "NaN lse",
+        "NaN o",
+        Edit("b_is_empty & (lse_a == lse_a)", "b_is_empty"),
+    ),
+    plant(
+        "a NaN lse means empty",
+        PAIR,
+        "NaN lse",
+        "NaN lse, NaN o",
+        Edit(
+            'a_is_empty = lse_a == float("-inf")',
+            'a_is_empty = (lse_a == float("-inf")) | (lse_a != lse_a)',
+        ),
+    ),
+)
+
+WEIGHTS = (
+    plant(
+        "weights are not normalised before they multiply",
+        PAIR_FP32,
+        "o as large as it gets",
+        "hard o",
+        Edit(_SUM, "o = (w_a[:, None] * o_a + w_b[:, None] * o_b) / total[:, None]"),
+    ),
+    plant(
+        "scales that add up to more than 1 overflow",
+        PAIR_FP32,
+        "o as large as it gets",
+        "NaN o",
+        Edit("o = tl.clamp(o, -largest, largest, propagate_nan=tl.PropagateNan.ALL)", "o = o"),
+    ),
+    plant(
+        "o is not divided by the total", PAIR, "one row", "hard o", Edit(" / total)", ")", count=2)
+    ),
+    plant(
+        "the larger lse is not subtracted",
+        PAIR,
+        "one lse far above",
+        "NaN lse, NaN o",
+        Edit("m = tl.maximum(lse_a, lse_b)", "m = lse_a * 0.0"),
+    ),
+    plant(
+        "the smaller lse is subtracted",
+        PAIR,
+        "one lse far above",
+        "NaN lse, NaN o",
+        Edit("m = tl.maximum(lse_a, lse_b)", "m = tl.minimum(lse_a, lse_b)"),
+    ),
+    plant(
+        "the weights are exchanged",
+        PAIR,
+        "one row",
+        "hard o",
+        Edit("(w_a / total)[:, None] * o_a", "(w_b / total)[:, None] * o_a"),
+        Edit("(w_b / total)[:, None] * o_b", "(w_a / total)[:, None] * o_b"),
+    ),
+    plant(
+        "the state is float16",
+        PAIR,
+        "whole tiles",
+        "hard o",
+        Edit(_SUM, f"{_SUM.replace('total)[:, None]', 'total)[:, None].to(tl.float16)')}"),
+    ),
+    plant(
+        "weights in base 2 of natural logarithms",
+        PAIR,
+        "one row",
+        "hard lse, hard o",
+        Edit(" - m) * LOG2_E)", " - m))", count=2),
+    ),
+    plant(
+        "log2 is returned as the natural logarithm",
+        PAIR,
+        "one row",
+        "hard lse",
+        Edit("tl.log(total)", "tl.math.log2(total)"),
+    ),
+    plant(
+        "natural weights of logarithms to base 2",
+        PAIR_BASE2,
+        "one row",
+        "hard lse, hard o",
+        Edit("exp2(lse_a - m)", "exp2((lse_a - m) * 1.442695)"),
+        Edit("exp2(lse_b - m)", "exp2((lse_b - m) * 1.442695)"),
+    ),
+    plant(
+        "the natural logarithm is returned as log2",
+        PAIR_BASE2,
+        "one row",
+        "hard lse",
+        Edit("tl.math.log2(total)", "tl.log(total)"),
+    ),
+)
+
+PLACES = (
+    plant(
+        "the layouts of lse are exchanged",
+        PAIR,
+        "as many heads as tokens",
+        "hard o",
+        Edit(
+            '(-1, -2) if lse_layout == "ht" else (-2, -1)',
+            '(-2, -1) if lse_layout == "ht" else (-1, -2)',
+        ),
+    ),
+    plant(
+        "lse_layout is ignored",
+        PAIR,
+        "empty states, th",
+        "NaN lse, NaN o, bits",
+        Edit('(-1, -2) if lse_layout == "ht" else (-2, -1)', "(-1, -2)"),
+    ),
+    plant(
+        "the suffix is strided as the prefix",
+        PAIR,
+        "strided",
+        "NaN o",
+        Edit('*_strides("o_b", o_b, -3, -2)', '*_strides("o_b", o_a, -3, -2)'),
+    ),
+    plant(
+        "the suffix's lse is strided as the prefix's",
+        PAIR,
+        "strided",
+        "out of bounds",
+        Edit('*_strides("lse_b", lse_b, token, head)', '*_strides("lse_b", lse_a, token, head)'),
+    ),
+    plant(
+        "out is strided as the prefix",
+        PAIR,
+        "strided",
+        "NaN o, rows around out",
+        Edit('*_strides("out", out, -3, -2)', '*_strides("out", o_a, -3, -2)'),
+    ),
+    plant(
+        "heads are head_dim apart",
+        PAIR,
+        "strided",
+        "NaN o",
+        Edit("head * stride_o_a_head", "head * HEAD_DIM"),
+    ),
+    plant(
+        "a carry from heads to tokens is lost",
+        PAIR,
+        "three heads, th",
+        "NaN lse, NaN o",
+        Edit(".to(tl.int32) + head // heads", ".to(tl.int32)"),
+    ),
+    plant(
+        "a carry from tokens to sequences is lost",
+        PAIR,
+        "sequences",
+        "NaN lse, NaN o",
+        Edit("first_token // tokens + token // tokens", "first_token // tokens"),
+    ),
+    plant(
+        "the batch stride of out is forgotten",
+        PAIR,
+        "sequences",
+        "NaN o",
+        Edit("batch * stride_out_batch + ", ""),
+    ),
+    plant(
+        "the last tile is as long as the others",
+        PAIR,
+        "sequences",
+        "out of bounds",
+        Edit("offs_m < num_rows - start_m", "offs_m < num_rows"),
+    ),
+    plant(
+        "padding columns are read and written",
+        PAIR_PADDED,
+        "strided",
+        "out of bounds",
+        Edit(" & (offs_d < HEAD_DIM)[None, :]", "", count=3),
+    ),
+    plant(
+        "the last column is dropped",
+        PAIR_PADDED,
+        "one row",
+        "NaN o",
+        Edit("(offs_d < HEAD_DIM)", "(offs_d < HEAD_DIM - 1)", count=3),
+    ),
+    plant(
+        "a head times its stride in 32 bits",
+        PAIR,
+        "heads of both states 2**30 apart",
+        "wrong address",
+        Edit("head = (head % heads).to(tl.int64)", "head = head % heads"),
+    ),
+    plant(
+        "a token times its stride in 32 bits",
+        PAIR,
+        "tokens of both states 2**30 apart",
+        "wrong address",
+        Edit("token = (token % tokens).to(tl.int64)", "token = (token % tokens).to(tl.int32)"),
+    ),
+    plant(
+        "a token of out times its stride in 32 bits",
+        PAIR,
+        "tokens of out 2**30 apart",
+        "wrong address",
+        Edit("token * stride_out_token", "token.to(tl.int32) * stride_out_token"),
+    ),
+    plant(
+        "tiles of the merge on the grid's second axis",
+        PAIR,
+        "the grid of 70000 tokens",
+        "grid",
+        Edit(
+            "[(triton.cdiv(num_rows, BLOCK_M.value),)]",
+            "[(1, triton.cdiv(num_rows, BLOCK_M.value))]",
+        ),
+        Edit("tl.program_id(0)", "tl.program_id(1)"),
+    ),
+)
+
+OUTPUTS = (
+    plant(
+        "tokens without context are merged",
+        PAIR,
+        "some tokens without context",
+        "bits, hard lse, hard o",
+        Edit("in_range & (token < tokens_with_context)", "in_range"),
+    ),
+    plant(
+        "tokens without context are not copied",
+        PAIR,
+        "some tokens without context",
+        "NaN lse, NaN o, bits",
+        Edit("mask=in_range[:, None])", "mask=has_a[:, None])"),
+        Edit("lse, mask=in_range)", "lse, mask=has_a)"),
+    ),
+    plant(
+        "one token too many has context",
+        PAIR,
+        "some tokens without context",
+        "bits, hard lse, hard o",
+        Edit("token < tokens_with_context", "token <= tokens_with_context"),
+    ),
+    plant(
+        "context is counted over all sequences",
+        PAIR,
+        "sequences with tokens without context",
+        "hard lse, hard o",
+        Edit("token < tokens_with_context", "batch * tokens + token < tokens_with_context"),
+    ),
+    plant(
+        "no token with context means all",
+        PAIR,
+        "no token with context",
+        "bits, hard lse, hard o",
+        Edit("if tokens_with_context is None:", "if not tokens_with_context:"),
+    ),
+    plant(
+        "o is multiplied by the output scale",
+        PAIR_FP8,
+        "one row",
+        "hard o",
+        Edit("(1.0 / tl.load(output_scale_ptr).to(tl.float32))", "tl.load(output_scale_ptr)"),
+    ),
+    plant(
+        "float8 does not saturate",
+        PAIR_FP8,
+        "beyond the largest fp8",
+        "NaN o",
+        Edit(_CLAMP, "o = o"),
+    ),
+    plant(
+        "float8 saturates at 240",
+        PAIR_FP8,
+        "beyond the largest fp8",
+        "hard o",
+        Edit("-448.0, 448.0", "-240.0, 240.0"),
+    ),
+    plant(
+        "a scale is brought to the host",
+        PAIR_FP8,
+        "no scale is brought to the host",
+        "host sync",
+        Edit("        return output_scale\n", "        output_scale = output_scale.item()\n"),
+    ),
+    plant(
+        "lse is returned unasked",
+        PAIR,
+        "no lse is asked for",
+        "given out",
+        Edit("    return out, out_lse\n\n\n_KERNEL", "    return out, lse_a\n\n\n_KERNEL"),
+    ),
+    plant(
+        "o is allocated in the dtype of the states",
+        PAIR_FP8,
+        "what a merge allocates",
+        "hard o",
+        Edit("new_empty(o_a.shape, dtype=OUT_DTYPE)", "new_empty(o_a.shape)"),
+    ),
+)
