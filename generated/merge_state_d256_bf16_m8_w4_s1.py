@@ -222,10 +222,11 @@ def merge_state(
         num_rows,
         tokens_with_context,
     )
-    if num_rows == 0:
+    num_tiles = triton.cdiv(num_rows, BLOCK_M.value)
+    if num_tiles == 0:
         return out, out_lse
     with torch.cuda.device(o_a.get_device()):
-        _KERNEL[(triton.cdiv(num_rows, BLOCK_M.value),)](
+        _KERNEL[(num_tiles,)](
             o_a,
             lse_a,
             o_b,

@@ -206,10 +206,11 @@ def merge_states(
         heads,
         num_rows,
     )
-    if num_rows == 0:
+    num_tiles = triton.cdiv(num_rows, BLOCK_M.value)
+    if num_tiles == 0:
         return out, out_lse
     with torch.cuda.device(o.get_device()):
-        _KERNEL[(triton.cdiv(num_rows, BLOCK_M.value),)](
+        _KERNEL[(num_tiles,)](
             o,
             lse,
             out,

@@ -257,10 +257,7 @@ PLACES = (
         PAIR,
         "the grid of 70000 tokens",
         "grid",
-        Edit(
-            "[(triton.cdiv(num_rows, BLOCK_M.value),)]",
-            "[(1, triton.cdiv(num_rows, BLOCK_M.value))]",
-        ),
+        Edit("[(num_tiles,)]", "[(1, num_tiles)]"),
         Edit("tl.program_id(0)", "tl.program_id(1)"),
     ),
 )

@@ -1,4 +1,4 @@
-"""Attention by kernels of small tiles, built when a report first needs them."""
+"""Attention and merges by kernels of small tiles, built when a report first needs them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,50 @@ import pytest
 import torch
 from plain_inputs import Attend
 
-from attngen import runtime, store
+from attngen import runtime, runtime_merge, store
 from attngen.config import TileConfig
 from attngen.spec_attention import AttentionFwd
+from attngen.spec_merge import MergeState, MergeStates
 from attngen.variant import Variant
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 TILE = TileConfig(block_m=16, block_n=16, num_warps=1, num_stages=1)
+MERGE_TILE = TileConfig(block_m=8, block_n=0, num_warps=1, num_stages=1)
 
 
 @pytest.fixture(scope="session")
-def attend(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where kernels are built, and found by the run-time face."""
+    path = tmp_path_factory.mktemp("kernels")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(store.PATH_VARIABLE, str(path))
+        runtime._kernel.cache_clear()
+        runtime_merge._kernel.cache_clear()
+        yield path
+    runtime._kernel.cache_clear()
+    runtime_merge._kernel.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def merge(device: str, folder: Path) -> Attend:
+    """`attngen.merge_state` of four tensors, `attngen.merge_states` of two."""
+
+    def call(*tensors: torch.Tensor, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        spec = {4: MergeState, 2: MergeStates}[len(tensors)]
+        names = {"head_dim": tensors[0].shape[-1], "dtype": DTYPES[tensors[0].dtype]}
+        store.write(Variant(spec(**names), MERGE_TILE), folder)
+        if spec is MergeStates:
+            return runtime_merge.merge_states(*tensors, **options)
+        merged = runtime_merge.merge_state(*tensors, **options)
+        assert isinstance(merged, tuple)
+        return merged
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def attend(device: str, folder: Path) -> Attend:
     """`attngen.attention` with return_lse, on tensors of the device that kernels run on."""
-    folder: Path = tmp_path_factory.mktemp("kernels")
 
     def call(
         q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any
@@ -47,8 +78,4 @@ def attend(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[At
             o, lse = runtime.attention(q, k, v, return_lse=True, **options)
         return o, lse
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(store.PATH_VARIABLE, str(folder))
-        runtime._kernel.cache_clear()
-        yield call
-    runtime._kernel.cache_clear()
+    return call

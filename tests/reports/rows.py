@@ -51,27 +51,23 @@ SOFTMAX = 7
 # its rows are tested; whoever tests one takes it out here.
 OWED: dict[str, list[tuple[int, str]]] = {
     "B02": [(SOFTMAX, "a row of the most negative float through the softmax kernel")],
-    "B04": [(STATES, "merging empty states, pairs and lists, by kernels")],
-    "B05": [(STATES, "the two states merged by the kernel")],
-    "B06": [(STATES, "both layouts of lse in the merge kernel")],
-    "B08": [(STATES, "merging in place; 100 repeats on a GPU")],
     "B10": [(STATES, "a shared prefix by the cascade kernels")],
     "B13": [(STATES, "the window of a decode step")],
     "B15": [(STATES, "NaN in pages outside the window, for every num_splits")],
-    "B23": [(STATES, "the last column in decode, paged and merge kernels")],
+    "B23": [(STATES, "the last column in decode and paged kernels")],
     "B25": [(STATES, "page 16 with the same lengths")],
     "B26": [(STATES, "one query by the decode kernel, compiled at every head dim")],
     "B28": [(STATES, "NaN and inf in unused slots, and a cache with a tensor of lengths")],
     "B30": [(STATES, "k and v pages in one buffer, NHD and HND")],
-    "B33": [(STATES, "far rows of pages, varlen and merge tensors")],
+    "B33": [(STATES, "far rows of pages and varlen tensors")],
     "B36": [(SOFTMAX, "row strides of the softmax kernel")],
     "B38": [(STATES, "the same result for every num_splits, scratch filled with NaN")],
     "B40": [(STATES, "the same bits for every batch, with split_size set")],
     "B42": [
-        (STATES, "70000 sequences varlen, 70000 tokens merged"),
+        (STATES, "70000 sequences varlen"),
         (SOFTMAX, "70000 rows of softmax"),
     ],
-    "B43": [(STATES, "no queries, no keys, no tokens, num_splits 0, in varlen, decode and merge")],
+    "B43": [(STATES, "no queries, no keys, num_splits 0, in varlen and decode")],
     "B47": [
         (STATES, "decode tiles at head dim 256"),
         (TUNING, "tune skips what does not fit and says so"),
@@ -87,9 +83,10 @@ OWED: dict[str, list[tuple[int, str]]] = {
 # What a CPU cannot show of features that exist: tests that are marked gpu and named by the row, in
 # kernels/test_gpu.py and beside this file.
 GPU_ONLY = {
+    "B08": "a race between warps, in 100 repeats",
     "B22": "the value itself: the interpreter ignores the precision",
     "B35": "pointers 2 bytes off alignment",
-    "B42": "65544 heads, really launched",
+    "B42": "65544 heads and 70000 tokens, really launched",
     "B44": "tensors on a GPU that is not the current one",
     "B46": "one call under torch.compile(fullgraph=True)",
     "B50": "the number of kernels that are compiled over many lengths",
