@@ -12,6 +12,7 @@ import launcher_mutants
 import mask_mutants
 import merge_list_mutants
 import merge_mutants
+import merge_place_mutants
 import numpy as np
 import precision_mutants
 import refusals  # noqa: F401  (enters the wrong calls in PROBES)
@@ -48,7 +49,7 @@ BY_PART: dict[str, tuple[Mutant, ...]] = {
     "Arguments": launcher_mutants.CHECKS,
     "Merging: empty states": merge_mutants.EMPTY,
     "Merging: weights and units": merge_mutants.WEIGHTS,
-    "Merging: places": merge_mutants.PLACES,
+    "Merging: places": merge_place_mutants.PLACES,
     "Merging: context and outputs": merge_mutants.OUTPUTS,
     "Merging many states": merge_list_mutants.LISTS,
     "Merging lists of states": merge_list_mutants.LISTS_BY_TOKEN,
