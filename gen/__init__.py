@@ -1,8 +1,9 @@
 """attngen: attention kernels generated from templates and held to a float64 reference.
 
-The operators (`attention`, `attention_varlen`, `attention_paged`) take torch tensors and call
-generated kernels; `attngen.reference` is the specification in numpy; the command line is `attngen`.
-Importing this package imports neither torch, triton nor numpy: names are loaded at first use.
+The operators (`attention` and its relatives, `merge_state`, `merge_states`) take torch tensors and
+call generated kernels; `attngen.adapters` calls them by the names of other libraries;
+`attngen.reference` is the specification in numpy; the command line is `attngen`. Importing this
+package imports neither torch, triton nor numpy: names are loaded at first use.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from attngen import adapters as adapters
     from attngen import reference as reference
     from attngen.config import TileConfig as TileConfig
     from attngen.errors import InvalidSpec as InvalidSpec
@@ -21,10 +23,14 @@ if TYPE_CHECKING:
     from attngen.runtime_decode import attention_decode as attention_decode
     from attngen.runtime_layouts import attention_paged as attention_paged
     from attngen.runtime_layouts import attention_varlen as attention_varlen
+    from attngen.runtime_merge import merge_state as merge_state
+    from attngen.runtime_merge import merge_states as merge_states
     from attngen.spec_attention import AttentionDecode as AttentionDecode
     from attngen.spec_attention import AttentionFwd as AttentionFwd
     from attngen.spec_attention import AttentionPaged as AttentionPaged
     from attngen.spec_attention import AttentionVarlen as AttentionVarlen
+    from attngen.spec_merge import MergeState as MergeState
+    from attngen.spec_merge import MergeStates as MergeStates
     from attngen.variant import Variant as Variant
     from attngen.variant import parse as parse
 
@@ -33,11 +39,15 @@ _HOMES = {
     "attention_decode": "runtime_decode",
     "attention_varlen": "runtime_layouts",
     "attention_paged": "runtime_layouts",
+    "merge_state": "runtime_merge",
+    "merge_states": "runtime_merge",
     "load": "finder",
     "AttentionDecode": "spec_attention",
     "AttentionFwd": "spec_attention",
     "AttentionVarlen": "spec_attention",
     "AttentionPaged": "spec_attention",
+    "MergeState": "spec_merge",
+    "MergeStates": "spec_merge",
     "TileConfig": "config",
     "Variant": "variant",
     "parse": "variant",
@@ -46,12 +56,14 @@ _HOMES = {
     "StaleKernel": "errors",
 }
 
-__all__ = [*_HOMES, "reference"]
+_MODULES = ("adapters", "reference")
+
+__all__ = [*_HOMES, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "reference":
-        return importlib.import_module("attngen.reference")
+    if name in _MODULES:
+        return importlib.import_module(f"attngen.{name}")
     if name in _HOMES:
         value = getattr(importlib.import_module(f"attngen.{_HOMES[name]}"), name)
         globals()[name] = value

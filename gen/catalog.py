@@ -6,20 +6,29 @@ from collections.abc import Iterator
 
 from attngen.config import BACKENDS
 from attngen.ops import default_config, why_no_tile
-from attngen.spec import DTYPES
+from attngen.spec import DTYPES, Spec
 from attngen.spec_attention import (
     AttentionDecode,
     AttentionFwd,
     AttentionPaged,
     AttentionVarlen,
 )
+from attngen.spec_merge import MergeState, MergeStates
 from attngen.variant import Variant
 
 HEAD_DIMS = (32, 64, 96, 128, 256)
+MERGE_HEAD_DIMS = (64, 128, 256)
 LAYOUTS = (AttentionVarlen, AttentionPaged)
 
 
-def specs() -> Iterator[AttentionFwd]:
+def specs() -> Iterator[Spec]:
+    """The committed specs, operator by operator."""
+    yield from _attention_specs()
+    yield from _decode_specs()
+    yield from _merge_specs()
+
+
+def _attention_specs() -> Iterator[AttentionFwd]:
     """Every head dim in every dtype, causal and not; each further feature once; other layouts."""
     for head_dim in HEAD_DIMS:
         for dtype in DTYPES:
@@ -34,7 +43,7 @@ def specs() -> Iterator[AttentionFwd]:
                 yield layout(head_dim=head_dim, dtype=dtype, causal=True)
 
 
-def decode_specs() -> Iterator[AttentionDecode]:
+def _decode_specs() -> Iterator[AttentionDecode]:
     """The usual head dims in every dtype; pages, and each further feature once with pages."""
     for head_dim in (64, 128, 256):
         for dtype in DTYPES:
@@ -47,13 +56,24 @@ def decode_specs() -> Iterator[AttentionDecode]:
             yield AttentionDecode(head_dim=128, dtype="bf16", paged=True, **{feature.name: True})
 
 
+def _merge_specs() -> Iterator[MergeState | MergeStates]:
+    """Every head dim in every dtype; then what else splits, cascades and adapters take."""
+    for spec in (MergeState, MergeStates):
+        for head_dim in MERGE_HEAD_DIMS:
+            for dtype in DTYPES:
+                yield spec(head_dim=head_dim, dtype=dtype)
+        for feature in ("out_fp32", "out_fp8", "base2"):
+            yield spec(head_dim=128, dtype="bf16", **{feature: True})
+    yield MergeStates(head_dim=128, dtype="bf16", ragged=True)
+    yield MergeStates(head_dim=128, dtype="fp32", out_bf16=True)
+
+
 def catalog() -> dict[str, Variant]:
     """The committed variants by name, family by family, in the order of `specs`."""
     variants = [
         Variant(spec, default_config(spec, backend))
-        for each in (specs, decode_specs)
         for backend in BACKENDS
-        for spec in each()
+        for spec in specs()
         if why_no_tile(spec, backend) is None
     ]
     return {variant.name: variant for variant in variants}

@@ -60,14 +60,16 @@ def _spec_options(command: Command) -> Command:
         click.option(
             "--op", type=click.Choice(list(OPS)), default="attention_fwd", show_default=True
         ),
-        click.option("--head-dim", type=int, multiple=True, help="Columns of q and k; repeats."),
+        click.option(
+            "--head-dim", type=int, multiple=True, help="Columns of q and k, or of o; repeats."
+        ),
         click.option("--head-dim-v", type=int, help="Columns of v; --head-dim where not given."),
         click.option(
             "--dtype", multiple=True, metavar="DTYPE", help=f"One of {', '.join(DTYPES)}; repeats."
         ),
         click.option("--causal/--no-causal", default=None, help="Neither of them: both."),
         *(click.option(option(f.name), is_flag=True, help=f"{f.help}.") for f in features.values()),
-        click.option("--block-m", type=int, help="Query rows a program."),
+        click.option("--block-m", type=int, help="Rows a program."),
         click.option("--block-n", type=int, help="Keys a step."),
         click.option("--num-warps", type=int),
         click.option("--num-stages", type=int),
@@ -104,9 +106,12 @@ def _specs(head_dims: Any, dtypes: Any, options: dict[str, Any]) -> Iterator[Spe
     spec_class = OPS[options.pop("op")].spec
     known = {field.name for field in fields(spec_class)}
     given = {name: value for name, value in options.items() if value not in (None, False)}
-    for name in [*given, *(["causal"] if options["causal"] is False else [])]:
+    words = {option(name): name for name in given}
+    if options["causal"] is False:
+        words["--no-causal"] = "causal"
+    for word, name in words.items():
         if name not in known:
-            raise click.UsageError(f"{option(name)} is no option of --op {spec_class.op}")
+            raise click.UsageError(f"{word} is no option of --op {spec_class.op}")
     both = (False, True) if "causal" in known and options["causal"] is None else (None,)
     for head_dim, dtype, causal in itertools.product(head_dims, dtypes, both):
         extra = {} if causal is None else {"causal": causal}

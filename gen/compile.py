@@ -15,10 +15,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from attngen.config import Target, wrong_target
+from attngen.config import Target
 from attngen.context import context
 from attngen.errors import CannotCompile
 from attngen.interpret import interpreting
+from attngen.ops import wrong_target
 from attngen.render import render
 from attngen.variant import Variant
 
@@ -101,9 +102,9 @@ def reports(
     targets = list(targets)
     pairs = [(variant, target) for variant in variants for target in targets]
     for variant, target in pairs:
-        if reason := wrong_target(variant.config, target):
+        if reason := wrong_target(variant.spec, variant.config, target):
             yield Refusal(variant.name, target.name, reason, failed=not skip)
-    pairs = [pair for pair in pairs if wrong_target(pair[0].config, pair[1]) is None]
+    pairs = [pair for pair in pairs if not wrong_target(pair[0].spec, pair[0].config, pair[1])]
     with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_silence) as pool:
         yield from pool.map(_report, pairs)
 
@@ -177,7 +178,7 @@ def compile_kernel(
     names = context(variant)
     if constants is None:
         constants = names["specialisations"][0]
-    if reason := wrong_target(variant.config, target):
+    if reason := wrong_target(variant.spec, variant.config, target):
         raise CannotCompile(reason)
     with tempfile.TemporaryDirectory() as folder:
         module = load_text(variant.name, text or render(variant), folder)

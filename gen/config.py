@@ -19,6 +19,7 @@ class Target:
         arch: compute capability times ten for "cuda", the ISA's name for "hip".
         warp_size: threads a warp.
         shared_memory: bytes one program may use.
+        fp8: does Triton round to float8_e4m3fn there?
     """
 
     name: str
@@ -26,6 +27,7 @@ class Target:
     arch: int | str
     warp_size: int
     shared_memory: int
+    fp8: bool = True
 
 
 TARGETS: dict[str, Target] = {
@@ -33,8 +35,8 @@ TARGETS: dict[str, Target] = {
     for target in (
         # Shared memory a block: CUDA C++ Programming Guide, "Technical Specifications per
         # Compute Capability"; AMD CDNA3 ISA, local data share.
-        Target("sm_80", "cuda", 80, 32, 166_912),
-        Target("sm_86", "cuda", 86, 32, 101_376),
+        Target("sm_80", "cuda", 80, 32, 166_912, fp8=False),
+        Target("sm_86", "cuda", 86, 32, 101_376, fp8=False),
         Target("sm_89", "cuda", 89, 32, 101_376),
         Target("sm_90", "cuda", 90, 32, 232_448),
         Target("sm_100", "cuda", 100, 32, 232_448),
@@ -49,8 +51,8 @@ class TileConfig:
     """The schedule of one kernel.
 
     Attributes:
-        block_m: query rows a program (sm90: a tile, 64 for each warpgroup).
-        block_n: keys a step of the loop.
+        block_m: rows a program (sm90: a tile, 64 for each warpgroup).
+        block_n: keys a step of the loop; 0 where there are no keys.
         num_warps: warps a program (sm90: a warpgroup, always 4).
         num_stages: depth of the software pipeline that loads k and v ahead.
         backend: the family of templates, "triton" or "sm90".
@@ -71,10 +73,3 @@ def next_power_of_2(n: int) -> int:
 def padded(head_dim: int) -> int:
     """Columns of the tile that holds `head_dim`: a power of two that a matrix product takes."""
     return max(16, next_power_of_2(head_dim))
-
-
-def wrong_target(config: TileConfig, target: Target) -> str | None:
-    """Why no kernel of this tile's family runs on a target; None where they do."""
-    if config.backend == "sm90" and target.name != "sm_90":
-        return f"target: got {target.name}, allowed is sm_90: kernels of sm90 are for Hopper alone"
-    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attngen import context_decode, context_gluon, context_triton
+from attngen import context_decode, context_gluon, context_merge, context_triton
 from attngen.context_attention import DTYPE_WORDS
 from attngen.variant import Variant
 
@@ -15,6 +15,8 @@ _NAMES = {
     ("attention_decode", "triton"): context_decode.names,
     ("attention_varlen", "triton"): context_triton.names,
     ("attention_paged", "triton"): context_triton.names,
+    ("merge_state", "triton"): context_merge.names,
+    ("merge_states", "triton"): context_merge.names,
 }
 
 

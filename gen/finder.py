@@ -89,6 +89,8 @@ def cannot_run(variant: Variant, device: str) -> str | None:
         variant: the kernel.
         device: "cuda", or "cpu" under Triton's interpreter.
     """
+    if getattr(variant.spec, "out_fp8", False) and device != "cpu" and _lacks_fp8(device):
+        return f"float8_e4m3fn needs compute capability 8.9; this is {torch.cuda.get_device_name()}"
     if variant.config.backend != "sm90":
         return None
     if device == "cpu":
@@ -96,6 +98,11 @@ def cannot_run(variant: Variant, device: str) -> str | None:
     if not is_hopper(torch.device(device)):
         return f"sm90 kernels need compute capability 9.0; this is {torch.cuda.get_device_name()}"
     return None
+
+
+def _lacks_fp8(device: str) -> bool:
+    """Is it a GPU of NVIDIA that Triton cannot round to float8_e4m3fn on?"""
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) < (8, 9)
 
 
 @cache

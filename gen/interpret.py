@@ -1,10 +1,11 @@
 """Repairs to Triton's interpreter, so that a run on a CPU tells about the run on a GPU.
 
 Triton 3.6 to 3.9 multiply the raw bit patterns of bfloat16 operands and truncate on the way to
-bfloat16; they fill a masked load that names no `other` with zeros, where a GPU leaves anything;
-they drop an `other` of 0 from a masked load of a scalar; they take matrix products that are too
-small to compile, and any address (`attngen.bounds`). `repair()` decodes the operands, rounds to
-nearest even, fills with NaN, keeps the 0 and refuses.
+bfloat16; on the way to float8_e4m3fn they lose carries and NaN; they fill a masked load that names
+no `other` with zeros, where a GPU leaves anything; they drop an `other` of 0 from a masked load of
+a scalar; they take matrix products that are too small to compile, and any address
+(`attngen.bounds`). `repair()` decodes the operands, rounds to nearest even, fills with NaN, keeps
+the 0 and refuses.
 """
 
 from __future__ import annotations
@@ -63,6 +64,19 @@ def decode_bf16(bits: np.ndarray) -> np.ndarray:
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
+def round_to_fp8(x: np.ndarray) -> np.ndarray:
+    """float32 [...] to the bits of the nearest float8_e4m3fn, NaN beyond 464; uint8 [...].
+
+    Torch saturates there, and so do some GPUs: a kernel that leaves it to them is to show.
+    """
+    import torch
+
+    within = np.where(np.abs(x) > 464.0, np.float32(np.nan), x).astype(np.float32)
+    rounded = torch.from_numpy(within).to(torch.float8_e4m3fn)
+    bits: np.ndarray = rounded.view(torch.uint8).numpy()
+    return bits
+
+
 def repair() -> None:
     """Mend Triton's interpreter in this process; a second call changes nothing."""
     import triton.language as tl
@@ -85,11 +99,13 @@ def repair() -> None:
         if target == tl.bfloat16:
             with np.errstate(over="ignore"):
                 return handle(round_to_bf16(src.data.astype(np.float32)), tl.bfloat16)
+        if target == tl.float8e4nv and source == tl.float32:
+            return handle(round_to_fp8(src.data), tl.float8e4nv)
         with np.errstate(over="ignore"):
             return original_cast(self, src, dst_type)
 
     def float_cast(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
-        if tl.bfloat16 in (src.dtype.scalar, dst_type.scalar):
+        if {tl.bfloat16, tl.float8e4nv} & {src.dtype.scalar, dst_type.scalar}:
             return cast(self, src, dst_type)
         return original_float_cast(self, src, dst_type, rounding_mode)
 

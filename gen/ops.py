@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from attngen import tiles_attention, tiles_decode
-from attngen.config import BACKENDS, Target, TileConfig, wrong_target
+from attngen import tiles_attention, tiles_decode, tiles_merge
+from attngen.config import BACKENDS, Target, TileConfig
 from attngen.errors import InvalidSpec
 from attngen.spec import Spec
 from attngen.spec_attention import (
@@ -15,6 +15,7 @@ from attngen.spec_attention import (
     AttentionPaged,
     AttentionVarlen,
 )
+from attngen.spec_merge import MergeState, MergeStates
 
 
 class Tiles(Protocol):
@@ -25,6 +26,9 @@ class Tiles(Protocol):
 
     def why_no_tile(self, spec: Any, backend: str) -> str | None:
         """Why a family cannot do a spec, whatever the tile; None where it can."""
+
+    def wrong_target(self, spec: Any, target: Target) -> str | None:
+        """Why no tile of a spec runs on a target; None where some do."""
 
     def default_config(self, spec: Any, backend: str) -> TileConfig:
         """The tile to take where nobody tuned, of a family that can do the spec."""
@@ -48,6 +52,8 @@ OPS: dict[str, Op] = {
         Op(AttentionDecode, tiles_decode),
         Op(AttentionVarlen, tiles_attention),
         Op(AttentionPaged, tiles_attention),
+        Op(MergeState, tiles_merge),
+        Op(MergeStates, tiles_merge),
     )
 }
 
@@ -61,7 +67,7 @@ def why_not(spec: Spec, config: TileConfig, target: Target | None = None) -> str
         return reason
     if target is None:
         return None
-    if reason := wrong_target(config, target):
+    if reason := wrong_target(spec, config, target):
         return reason
     needed = tiles.shared_memory(spec, config)
     if needed > target.shared_memory:
@@ -70,6 +76,13 @@ def why_not(spec: Spec, config: TileConfig, target: Target | None = None) -> str
             f" {target.shared_memory}"
         )
     return None
+
+
+def wrong_target(spec: Spec, config: TileConfig, target: Target) -> str | None:
+    """Why no kernel of a spec, or of a tile's family, runs on a target; None where they do."""
+    if config.backend == "sm90" and target.name != "sm_90":
+        return f"target: got {target.name}, allowed is sm_90: kernels of sm90 are for Hopper alone"
+    return OPS[spec.op].tiles.wrong_target(spec, target)
 
 
 def why_no_tile(spec: Spec, backend: str) -> str | None:

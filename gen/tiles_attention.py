@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from attngen.config import ELEMENT_BYTES, TileConfig, padded
+from attngen.config import ELEMENT_BYTES, Target, TileConfig, padded
 from attngen.spec_attention import Attention, AttentionFwd, AttentionPaged, AttentionVarlen
 
 
@@ -68,6 +68,11 @@ def why_no_tile(spec: AttentionFwd, backend: str) -> str | None:
     """Why a family cannot do a spec, whatever the tile; None where it can."""
     if backend == "sm90":
         return _why_not_sm90(spec, _SM90_DEFAULTS.get(spec.head_dim, _SM90_DEFAULTS[128]))
+    return None
+
+
+def wrong_target(spec: AttentionFwd, target: Target) -> str | None:
+    """Why no tile of a spec runs on a target; None where some do."""
     return None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from attngen.config import ELEMENT_BYTES, TileConfig, padded
+from attngen.config import ELEMENT_BYTES, Target, TileConfig, padded
 from attngen.spec_attention import AttentionDecode
 from attngen.tiles_attention import why_not_triton
 
@@ -15,6 +15,11 @@ def why_not(spec: AttentionDecode, config: TileConfig) -> str | None:
 def why_no_tile(spec: AttentionDecode, backend: str) -> str | None:
     """Why a family cannot do a spec, whatever the tile; None where it can."""
     return None if backend == "triton" else f"backend: got {backend!r}, allowed is triton"
+
+
+def wrong_target(spec: AttentionDecode, target: Target) -> str | None:
+    """Why no tile of a spec runs on a target; None where some do."""
+    return None
 
 
 def shared_memory(spec: AttentionDecode, config: TileConfig) -> int:

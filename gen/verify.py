@@ -12,11 +12,13 @@ from attngen import (
     cases_attention,
     cases_decode,
     cases_layouts,
+    cases_merge,
     finder,
     store,
     verify_attention,
     verify_decode,
     verify_layouts,
+    verify_merge,
 )
 from attngen.reference.checks import Verdict
 from attngen.variant import Variant, parse
@@ -24,11 +26,13 @@ from attngen.variant import Variant, parse
 Check = Callable[[ModuleType, Variant, Any, str], Verdict]
 Cases = Callable[..., Iterable[Any]]
 
-_OPS: dict[str, tuple[Cases, Check]] = {
+OPS: dict[str, tuple[Cases, Check]] = {
     "attention_fwd": (cases_attention.cases, verify_attention.check),
     "attention_decode": (cases_decode.cases, verify_decode.check),
     "attention_varlen": (cases_layouts.varlen_cases, verify_layouts.check_varlen),
     "attention_paged": (cases_layouts.paged_cases, verify_layouts.check_paged),
+    "merge_state": (cases_merge.cases, verify_merge.check),
+    "merge_states": (cases_merge.cases, verify_merge.check),
 }
 """By operator: its table of cases, and what holds a kernel to the reference on one of them."""
 
@@ -61,9 +65,13 @@ class Report:
             f"{'FAIL' if self.failed else 'ok  '} {self.name}: {len(self.verdicts)} cases",
             f"     worst o, in {self._worst('o')}",
             f"     worst lse, in {self._worst('lse')}",
-            f"     against plain attention: {_ratio(self.verdicts, 'row_ratio')} of the largest"
-            f" error allowed a row, {_ratio(self.verdicts, 'rms_ratio')} of the RMS a head",
         ]
+        row, head = _ratio(self.verdicts, "row_ratio"), _ratio(self.verdicts, "rms_ratio")
+        if row or head:
+            lines.append(
+                f"     against plain attention: {row or 'none'} of the largest error allowed a row,"
+                f" {head or 'none'} of the RMS a head"
+            )
         for case, verdict in self.verdicts.items():
             lines += [f"     {case}: {failure}" for failure in verdict.failures]
         return "\n".join(lines)
@@ -99,7 +107,7 @@ class Skipped:
 
 def _ratio(verdicts: dict[str, Verdict], name: str) -> str:
     ratios = [r for verdict in verdicts.values() if (r := getattr(verdict, name)) is not None]
-    return f"{max(ratios):.2f}" if ratios else "none"
+    return f"{max(ratios):.2f}" if ratios else ""
 
 
 def reports(
@@ -135,7 +143,7 @@ def verify(
         device: "cuda", or "cpu" under Triton's interpreter.
         chosen: the cases; those of the table where they are not given.
     """
-    cases, check = _OPS[variant.spec.op]
+    cases, check = OPS[variant.spec.op]
     if chosen is None:
         chosen = cases(variant, long=device != "cpu")
     verdicts = {case.name: check(module, variant, case, device) for case in chosen}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -14,6 +13,7 @@ from triton.runtime.errors import InterpreterError
 
 from attngen.bounds import OutOfBounds
 from attngen.cases_attention import Case, Floats, inputs
+from attngen.outputs import nan_filled_outputs
 from attngen.reference import attention, error_budget
 from attngen.reference.checks import Verdict, compare, plain_attention
 from attngen.variant import Variant
@@ -62,22 +62,6 @@ def called(
         lse = torch.full(lse_shape, torch.nan, device=out.device)
         return out, lse, [str(error.__cause__)]
     return o, lse, [] if o is out else ["returned another tensor than out"]
-
-
-@contextmanager
-def nan_filled_outputs() -> Iterator[None]:
-    """What a launcher allocates begins as NaN, so that a row that is never written shows."""
-
-    def new_nan(self: torch.Tensor, *size: Any, **options: Any) -> torch.Tensor:
-        tensor = allocate(self, *size, **options)
-        return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
-
-    allocate = torch.Tensor.new_empty
-    torch.Tensor.new_empty = new_nan  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        torch.Tensor.new_empty = allocate  # type: ignore[method-assign]
 
 
 def place(

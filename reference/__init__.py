@@ -7,6 +7,7 @@ module and the function `attention` share a name; as an attribute of the package
 from attngen.reference import cost
 from attngen.reference.attention import attention, online_attention
 from attngen.reference.budget import error_budget
+from attngen.reference.budget_merge import merge_budget
 from attngen.reference.cascade import cascade_attention
 from attngen.reference.layouts import attention_paged, attention_varlen
 from attngen.reference.merge import merge_state, merge_states
@@ -21,6 +22,7 @@ __all__ = [
     "cost",
     "error_budget",
     "logsumexp",
+    "merge_budget",
     "merge_state",
     "merge_states",
     "naive_softmax",

@@ -19,6 +19,7 @@ from attngen.reference.rounding import F64
 
 State = tuple[F64, F64]
 
+STATES = "[n, *batch, tokens, heads, head_dim]"
 LAYOUTS = {"ht": "[*batch, heads, tokens]", "th": "[*batch, tokens, heads]"}
 
 
@@ -27,18 +28,22 @@ def empty(lse: F64) -> Bool:
     return np.isinf(lse)
 
 
-def merge_rows(o_a: F64, lse_a: F64, o_b: F64, lse_b: F64) -> State:
-    """Merge states whose lse [...] lines up with o [..., head_dim_v]; `merge_state` says how."""
+def merge_rows(o_a: F64, lse_a: F64, o_b: F64, lse_b: F64, *, base2: bool = False) -> State:
+    """Merge states whose lse [...] lines up with o [..., head_dim_v]; `merge_state` says how.
+
+    With `base2` every lse is a logarithm to base 2, as FlashInfer has it.
+    """
+    exp, log = (np.exp2, np.log2) if base2 else (np.exp, np.log)
     a_empty, b_empty = empty(lse_a), empty(lse_b)
     lse_a = np.where(a_empty, -np.inf, lse_a)
     lse_b = np.where(b_empty, -np.inf, lse_b)
     m = np.maximum(lse_a, lse_b)
     shift = np.where(m == -np.inf, 0.0, m)
     with np.errstate(over="ignore", invalid="ignore"):  # an empty state's o may be NaN
-        w_a, w_b = np.exp(lse_a - shift), np.exp(lse_b - shift)
+        w_a, w_b = exp(lse_a - shift), exp(lse_b - shift)
         total = np.where(a_empty & b_empty, 1.0, w_a + w_b)
         o = (w_a / total)[..., None] * o_a + (w_b / total)[..., None] * o_b
-    lse = shift + np.log(total)
+    lse = shift + log(total)
     # Selection, not arithmetic: the other state's values bit for bit, the sign of 0 included.
     o = np.where(b_empty[..., None], o_a, np.where(a_empty[..., None], o_b, o))
     lse = np.where(b_empty, lse_a, np.where(a_empty, lse_b, lse))
@@ -71,12 +76,12 @@ def merge_state(
         TypeError: An array is not of real numbers.
         ValueError: Shapes do not agree, or `lse_layout` is unknown.
     """
-    a = _state("o_a", o_a, "lse_a", lse_a, lse_layout)
-    b = _state("o_b", o_b, "lse_b", lse_b, lse_layout)
+    a = checked_state("o_a", o_a, "lse_a", lse_a, lse_layout)
+    b = checked_state("o_b", o_b, "lse_b", lse_b, lse_layout)
     if b[0].shape != a[0].shape:
         raise ValueError(f"o_b: got shape {b[0].shape}; must be that of o_a, {a[0].shape}")
     o, lse = merge_rows(*a, *b)
-    return o, _th(lse, lse_layout)
+    return o, to_or_from_th(lse, lse_layout)
 
 
 def merge_states(o: ArrayLike, lse: ArrayLike, *, lse_layout: str = "ht") -> State:
@@ -95,18 +100,18 @@ def merge_states(o: ArrayLike, lse: ArrayLike, *, lse_layout: str = "ht") -> Sta
         TypeError: An array is not of real numbers.
         ValueError: Shapes do not agree, or `lse_layout` is unknown.
     """
-    os, lses = _state("o", o, "lse", lse, lse_layout, dims="[n, *batch, tokens, heads, head_dim]")
+    os, lses = checked_state("o", o, "lse", lse, lse_layout, dims=STATES)
     identity = (np.zeros(os.shape[1:]), np.full(lses.shape[1:], -np.inf))
     o_all, lse_all = reduce(lambda a, b: merge_rows(*a, *b), zip(os, lses, strict=True), identity)
-    return o_all, _th(lse_all, lse_layout)
+    return o_all, to_or_from_th(lse_all, lse_layout)
 
 
-def _th(lse: F64, lse_layout: str) -> F64:
+def to_or_from_th(lse: F64, lse_layout: str) -> F64:
     """Between `lse_layout` and "th", where lse lines up with o; a swap, so its own inverse."""
     return lse if lse_layout == "th" else np.swapaxes(lse, -1, -2)
 
 
-def _state(
+def checked_state(
     o_name: str,
     o: ArrayLike,
     lse_name: str,
@@ -132,4 +137,4 @@ def _state(
             f"{lse_name}: got shape {logs.shape}; lse_layout={lse_layout!r} needs"
             f" {LAYOUTS[lse_layout]} = {shapes[lse_layout]}{hint}"
         )
-    return values.astype(np.float64), _th(logs.astype(np.float64), lse_layout)
+    return values.astype(np.float64), to_or_from_th(logs.astype(np.float64), lse_layout)

@@ -57,6 +57,11 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
     }
 )
 
+# The output type of merges alone. Its topmost pattern is NaN, so that its largest number is less
+# than its precision says.
+FP8 = Format("fp8", precision=4, min_exponent=-6, max_exponent=8)
+FP8_LARGEST = 448.0
+
 
 def format_of(dtype: str, argument: str = "dtype") -> Format:
     """Look a format up by name.
@@ -83,12 +88,16 @@ def ulp(x: ArrayLike, dtype: str) -> F64:
     Returns:
         float64, shape of `x`. Below the normal range it is the subnormal spacing.
     """
-    fmt = format_of(dtype)
+    return spacing(x, format_of(dtype))
+
+
+def spacing(x: ArrayLike, fmt: Format) -> F64:
+    """`ulp` of a format that is given itself."""
     values = np.asarray(x, dtype=np.float64)
     _, exponent = np.frexp(values)  # |x| in [2**(e-1), 2**e), and e = 0 for 0
     exponent = np.where(values == 0, fmt.min_exponent, np.maximum(exponent - 1, fmt.min_exponent))
-    spacing: F64 = np.ldexp(np.float64(1.0), exponent - fmt.precision + 1)
-    return spacing
+    gap: F64 = np.ldexp(np.float64(1.0), exponent - fmt.precision + 1)
+    return gap
 
 
 def round_to(x: ArrayLike, dtype: str) -> NDArray[Any]:

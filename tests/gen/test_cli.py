@@ -44,6 +44,19 @@ def test_build_with_nothing_builds_the_catalog(tmp_path: Path) -> None:
     assert store.names(tmp_path) == sorted(catalog())
 
 
+def test_build_of_merges(tmp_path: Path) -> None:
+    words = ["--head-dim", 128, "--dtype", "bf16", "--out", tmp_path]
+    assert run("build", "--op", "merge_state", *words).exit_code == 0
+    assert run("build", "--op", "merge_state", "--base2", "--out-fp8", *words).exit_code == 0
+    assert run("build", "--op", "merge_states", "--ragged", "--block-m", 4, *words).exit_code == 0
+    assert store.names(tmp_path) == [
+        "merge_state_d128_bf16_m16_w4_s1",
+        "merge_state_d128_bf16_out_fp8_base2_m16_w4_s1",
+        "merge_states_d128_bf16_ragged_m4_w4_s1",
+    ]
+    assert run("check", tmp_path).exit_code == 0
+
+
 def test_build_of_every_feature(tmp_path: Path) -> None:
     features = ["--window", "--softcap", "--alibi", "--bias", "--mask", "--sinks"]
     result = run("build", "--head-dim", 64, "--dtype", "bf16", *features, "--out", tmp_path)
@@ -68,6 +81,44 @@ def test_build_of_every_feature(tmp_path: Path) -> None:
         (["--dtype", "bf16"], "--head-dim is missing"),
         (["--head-dim", "64", "--dtype", "bf16", "--block-m", "48"], "block_m: got 48"),
         (["--op", "attention_bwd", "--head-dim", "64"], "'attention_bwd' is not"),
+        (["--op", "merge_state", "--head-dim", "513", "--dtype", "bf16"], "head_dim: got 513"),
+        (["--op", "merge_state", "--head-dim", "0", "--dtype", "bf16"], "allowed is 1 to 512"),
+        (
+            ["--op", "merge_states", "--head-dim", "7", "--dtype", "bf16", "--block-n", "16"],
+            "block_n: got 16, allowed is none",
+        ),
+        (
+            ["--op", "merge_state", "--head-dim", "7", "--dtype", "fp32", "--out-fp32"],
+            "output: got out_fp32 with dtype fp32, which says the same twice",
+        ),
+        (
+            [
+                "--op",
+                "merge_state",
+                "--head-dim",
+                "7",
+                "--dtype",
+                "fp16",
+                "--out-fp32",
+                "--out-fp8",
+            ],
+            "output: got out_fp32, out_fp8, allowed is one of them",
+        ),
+        *(
+            (
+                ["--op", op, "--head-dim", "64", "--dtype", "bf16", *words],
+                f"{words[0]} is no option",
+            )
+            for op, words in (
+                ("merge_state", ["--causal"]),
+                ("merge_state", ["--no-causal"]),
+                ("merge_state", ["--ragged"]),
+                ("merge_states", ["--head-dim-v", "64"]),
+                ("merge_states", ["--softcap"]),
+                ("attention_fwd", ["--base2"]),
+                ("attention_fwd", ["--out-fp8"]),
+            )
+        ),
         (["no_such_name"], "name: got 'no_such_name', allowed is <op>[_<size>...]"),
     ],
 )

@@ -12,20 +12,23 @@ from hypothesis import strategies as st
 from attngen.catalog import catalog
 from attngen.config import TARGETS, TileConfig
 from attngen.errors import InvalidSpec
-from attngen.ops import default_config, why_not
-from attngen.spec import DTYPES
+from attngen.ops import OPS, default_config, why_not
+from attngen.spec import DTYPES, Spec
 from attngen.spec_attention import (
     ATTENTION_FEATURES,
     HEAD_DIMS,
+    Attention,
+    AttentionDecode,
     AttentionFwd,
     AttentionPaged,
     AttentionVarlen,
 )
+from attngen.spec_merge import OUTPUTS, Merge, MergeState, MergeStates
 from attngen.variant import Variant, parse
 
 
-def _specs(op: type[AttentionFwd], *without: str) -> st.SearchStrategy[AttentionFwd]:
-    features = (feature.name for feature in ATTENTION_FEATURES if feature.name not in without)
+def _specs(op: type[Attention], *without: str) -> st.SearchStrategy[Attention]:
+    features = (feature.name for feature in op.features if feature.name not in without)
     return st.builds(
         op,
         head_dim=st.sampled_from(HEAD_DIMS),
@@ -37,6 +40,7 @@ def _specs(op: type[AttentionFwd], *without: str) -> st.SearchStrategy[Attention
 
 SPECS = st.one_of(
     _specs(AttentionFwd),
+    _specs(AttentionDecode),
     _specs(AttentionVarlen, "bias", "mask"),
     _specs(AttentionPaged, "bias", "mask"),
 )
@@ -49,8 +53,86 @@ CONFIGS = st.builds(
 )
 
 
+@st.composite
+def merges(draw: st.DrawFn) -> Merge:
+    """Any spec of either merge."""
+    spec_class = draw(st.sampled_from([MergeState, MergeStates]))
+    dtype = draw(st.sampled_from(DTYPES))
+    output = draw(st.sampled_from([None, *(f for f, out in OUTPUTS.items() if out != dtype)]))
+    features = {output: True} if output else {}
+    if spec_class is MergeStates:
+        features["ragged"] = draw(st.booleans())
+    head_dim, base2 = draw(st.integers(1, 512)), draw(st.booleans())
+    return spec_class(head_dim=head_dim, dtype=dtype, base2=base2, **features)
+
+
+@given(merges(), st.integers(0, 10), st.sampled_from([1, 2, 4, 8, 16]))
+def test_parse_inverts_names_of_merges(spec: Merge, log_m: int, num_warps: int) -> None:
+    config = TileConfig(block_m=1 << log_m, block_n=0, num_warps=num_warps, num_stages=1)
+    if why_not(spec, config) is not None:
+        config = default_config(spec)
+    variant = Variant(spec, config)
+    assert parse(variant.name) == variant
+    assert "_n" not in variant.name
+
+
+@given(merges(), merges())
+def test_different_merges_have_different_names(a: Merge, b: Merge) -> None:
+    assert (a.name == b.name) == (a == b)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"head_dim": 0}, "head_dim: got 0, allowed is 1 to 512"),
+        ({"head_dim": 513}, "head_dim: got 513"),
+        ({"head_dim": True}, "head_dim: got True"),
+        ({"head_dim": 64.0}, "head_dim: got 64.0"),
+        ({"dtype": "fp8"}, "dtype: got 'fp8', allowed are fp16, bf16, fp32"),
+        ({"out_fp32": 1}, "out_fp32: got 1"),
+        ({"out_bf16": True}, "output: got out_bf16 with dtype bf16, which says the same twice"),
+        ({"out_fp32": True, "out_fp8": True}, "output: got out_fp32, out_fp8, allowed is one"),
+    ],
+)
+@pytest.mark.parametrize("op", ["merge_state", "merge_states"])
+def test_rules_of_merges(op: str, fields: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidSpec) as error:
+        OPS[op].spec(**{"head_dim": 64, "dtype": "bf16", **fields})  # type: ignore[arg-type]
+    assert str(error.value).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"block_m": 3}, "block_m: got 3, allowed at this head dim are 1, 2, 4, 8, 16, 32"),
+        ({"block_m": 64}, "block_m: got 64"),
+        ({"block_n": 16}, "block_n: got 16, allowed is none: a merge has no keys"),
+        ({"num_warps": 3}, "num_warps: got 3"),
+        ({"num_stages": 2}, "num_stages: got 2, allowed is 1"),
+        ({"backend": "sm90"}, "backend: got sm90, allowed with merge_state is triton"),
+    ],
+)
+def test_tiles_that_no_merge_can_have(change: dict[str, object], words: str) -> None:
+    spec = MergeState(head_dim=512, dtype="bf16")
+    reason = why_not(spec, TileConfig(**{**vars(default_config(spec)), **change}))  # type: ignore[arg-type]
+    assert reason is not None and reason.startswith(words)
+
+
+def test_float8_is_refused_for_a_target_without_it() -> None:
+    spec: Spec = MergeState(head_dim=128, dtype="bf16", out_fp8=True)
+    for name, target in TARGETS.items():
+        reason = why_not(spec, default_config(spec), target)
+        if name in ("sm_80", "sm_86"):
+            assert (
+                reason
+                == f"out_fp8: got {name}, which has no float8_e4m3fn; allowed is sm_89 and up"
+            )
+        else:
+            assert reason is None
+
+
 @given(SPECS, CONFIGS)
-def test_parse_inverts_names(spec: AttentionFwd, config: TileConfig) -> None:
+def test_parse_inverts_names(spec: Attention, config: TileConfig) -> None:
     variant = Variant(spec, config)
     assert parse(variant.name) == variant
 

@@ -9,26 +9,28 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from test_names import SPECS
+from hypothesis import strategies as st
+from test_names import SPECS, merges
 
 from attngen import store
 from attngen.catalog import catalog
 from attngen.ops import default_config
 from attngen.render import render
+from attngen.spec import Spec
 from attngen.spec_attention import AttentionFwd
 from attngen.variant import Variant, parse
 
 CAUSAL = "attention_fwd_d128_bf16_causal_m128_n64_w8_s2"
 
 
-def _variant(spec: AttentionFwd) -> Variant:
+def _variant(spec: Spec) -> Variant:
     return Variant(spec, default_config(spec))
 
 
 @given(SPECS)
 @settings(max_examples=25, deadline=None)
 def test_every_spec_renders_to_a_module_that_imports_torch_and_triton_alone(
-    spec: AttentionFwd,
+    spec: Spec,
 ) -> None:
     tree = ast.parse(render(_variant(spec)))
     imported = {
@@ -45,11 +47,11 @@ def test_every_spec_renders_to_a_module_that_imports_torch_and_triton_alone(
     assert imported == {"math", "torch", "triton"}
 
 
-@given(SPECS)
+@given(st.one_of(SPECS, merges()))
 @settings(
     max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-def test_every_spec_renders_formatted(tmp_path: Path, spec: AttentionFwd) -> None:
+def test_every_spec_renders_formatted(tmp_path: Path, spec: Spec) -> None:
     variant = _variant(spec)
     path = tmp_path / f"{variant.name}.py"
     path.write_text(render(variant))

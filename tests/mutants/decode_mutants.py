@@ -202,7 +202,7 @@ STATES = (
         ),
     ),
     plant(
-        "two empty states are not guarded",
+        "splits that are all empty are not guarded",
         DECODE,
         "no keys",
         "NaN lse, NaN o",

@@ -41,6 +41,21 @@ PAGED_CAUSAL = _name("d16", "_causal", op="paged")
 PAGED_WINDOW = _name("d16", "_causal_window", op="paged")
 
 
+def _merge(op: str, dims: str = "d16", dtype: str = "fp16", features: str = "") -> str:
+    return f"{op}_{dims}_{dtype}{features}_m8_w1_s1"
+
+
+PAIR = _merge("merge_state")
+PAIR_PADDED = _merge("merge_state", "d13")
+PAIR_FP32 = _merge("merge_state", dtype="fp32")
+PAIR_FP8 = _merge("merge_state", features="_out_fp8")
+PAIR_BASE2 = _merge("merge_state", features="_base2")
+LIST = _merge("merge_states")
+LIST_FP32 = _merge("merge_states", dtype="fp32")
+LIST_BASE2 = _merge("merge_states", features="_base2")
+RAGGED = _merge("merge_states", features="_ragged")
+
+
 class DoesNotApply(AssertionError):
     """The text that a mutant changes does not stand in the kernel as often as it should."""
 
@@ -78,7 +93,7 @@ class Mutant:
     Attributes:
         name: the fault in words.
         kernel: the name of the variant that it is planted in.
-        probe: the input that shows it: a case of `attngen.cases_attention`, or one of
+        probe: the input that shows it: a case of `attngen verify`, or one of
             `probes.PROBES`.
         killed_by: the checks that fail on it, exactly.
         edits: what is changed in the rendered text.

@@ -1,7 +1,6 @@
 """Inputs that show faults, each a function of a kernel's module that returns the checks it fails.
 
-Most are the cases of `attngen.cases_attention`, held by `attngen.verify_attention.check`; a few
-are inputs of our own.
+Most are the cases of `attngen verify`, held by its checks; a few are inputs of our own.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from attngen.variant import Variant
 Probe = Callable[[ModuleType, Variant], set[str]]
 
 PROBES: dict[str, Probe] = {}
-"""The probes that are not a plain case of `attngen.cases_attention`, by name."""
+"""The probes that are not a plain case of `attngen verify`, by name."""
 
 EXTRA_CASES = {
     "many blocks of keys": Case("many blocks of keys", 16, 48 * 16, heads_q=1),
@@ -38,8 +37,8 @@ def look_up(name: str) -> Probe:
 
 
 def _case(module: ModuleType, variant: Variant, name: str) -> set[str]:
-    cases, check = verify._OPS[variant.spec.op]
-    known: dict[str, Any] = EXTRA_CASES | {case.name: case for case in cases(variant)}
+    table, check = verify.OPS[variant.spec.op]
+    known: dict[str, Any] = EXTRA_CASES | {case.name: case for case in table(variant)}
     return failed_checks(check(module, variant, known[name], "cpu"))
 
 
@@ -56,6 +55,8 @@ def failed_checks(verdict: Verdict) -> set[str]:
         checks |= {f"sharp {scope}" for scope in ("row", "head") if f"sharp: {scope}" in words}
     if "wrote beyond" in words:
         checks.add("rows around out")
+    if "bits: " in words:
+        checks.add("bits")
     return checks
 
 

@@ -12,6 +12,9 @@ import decode_mutants
 import launcher_mutants
 import layout_refusals
 import mask_mutants
+import merge_list_mutants
+import merge_mutants
+import merge_place_mutants
 import numpy as np
 import page_mutants
 import precision_mutants
@@ -24,6 +27,7 @@ import torch
 import window_mutants
 from far_probes import FAR_PROBES
 from layout_probes import FAR_LAYOUTS
+from merge_probes import MERGE_FAR_PROBES
 from mutant import Mutant, clean_text
 from probes import look_up
 from triton.runtime.errors import InterpreterError
@@ -55,6 +59,13 @@ BY_PART: dict[str, tuple[Mutant, ...]] = {
     "Packed sequences": sequence_mutants.SEQUENCES,
     "Paged caches": page_mutants.PAGES,
     "Lengths and block tables": layout_refusals.CHECKS,
+    "Merging: empty states": merge_mutants.EMPTY,
+    "Merging: weights and units": merge_mutants.WEIGHTS,
+    "Merging: places": merge_place_mutants.PLACES,
+    "Merging: context and outputs": merge_mutants.OUTPUTS,
+    "Merging many states": merge_list_mutants.LISTS,
+    "Merging lists of states": merge_list_mutants.LISTS_BY_TOKEN,
+    "Merging: arguments": merge_list_mutants.MERGE_CHECKS,
     "What only compiling shows": target_mutants.COMPILED,
 }
 MUTANTS = {mutant.name: mutant for part in BY_PART.values() for mutant in part}
@@ -73,7 +84,8 @@ def failed(kernel: str, text: str, probe: str) -> set[str]:
     interpret.repair()
     with tempfile.TemporaryDirectory() as folder:
         module = load_text(kernel, text, folder)
-        allocation = nullcontext() if probe in FAR_PROBES | FAR_LAYOUTS else _nan_filled()
+        far = FAR_PROBES | FAR_LAYOUTS | MERGE_FAR_PROBES
+        allocation = nullcontext() if probe in far else _nan_filled()
         # What a wrong kernel does to numbers is no news.
         with allocation, np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")

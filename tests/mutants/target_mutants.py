@@ -5,7 +5,7 @@ Beside them the changes that look like faults and are none here.
 
 from __future__ import annotations
 
-from mutant import CAUSAL, FP32, FULL, Edit, plant
+from mutant import CAUSAL, FP32, FULL, PAIR, PAIR_FP8, Edit, plant
 
 # Right in the interpreter; wrong or refused where a target compiles them.
 COMPILED = (
@@ -42,6 +42,20 @@ COMPILED = (
 
 # What a CPU cannot show, and why; the edits are held to apply, and the CPU checks to pass.
 ONLY_ON_GPU = {
+    plant(
+        "a merge in place does not wait for all warps",
+        PAIR,
+        "in place of a",
+        "",
+        Edit("    tl.debug_barrier()\n", ""),
+    ): "the interpreter has one thread; a GPU's warp may overwrite an lse before another reads it",
+    plant(
+        "saturating turns NaN into a number",
+        PAIR_FP8,
+        "NaN lse",
+        "",
+        Edit(", propagate_nan=tl.PropagateNan.ALL", ""),
+    ): "the interpreter's clamp keeps NaN whatever it is told; a GPU's minimum and maximum drop it",
     plant(
         "k and v are promised to be aligned",
         FULL,

@@ -34,6 +34,7 @@ def test_the_public_names():
         "cost",
         "error_budget",
         "logsumexp",
+        "merge_budget",
         "merge_state",
         "merge_states",
         "naive_softmax",

@@ -12,7 +12,7 @@ import pytest
 import torch
 from plain_inputs import Attend
 
-from attngen import runtime, runtime_decode, runtime_layouts, store
+from attngen import runtime, runtime_decode, runtime_layouts, runtime_merge, store
 from attngen.config import TileConfig
 from attngen.spec_attention import (
     Attention,
@@ -21,11 +21,13 @@ from attngen.spec_attention import (
     AttentionPaged,
     AttentionVarlen,
 )
+from attngen.spec_merge import MergeState, MergeStates
 from attngen.variant import Variant
 
 DTYPES = {torch.float16: "fp16", torch.bfloat16: "bf16", torch.float32: "fp32"}
 Ops = dict[type[Attention], dict[str, bool]]
 TILE = TileConfig(block_m=16, block_n=16, num_warps=1, num_stages=1)
+MERGE_TILE = TileConfig(block_m=8, block_n=0, num_warps=1, num_stages=1)
 
 
 def _specs(op: type[Attention], q: Any, v: Any, options: Any, extra: Any) -> Iterator[Attention]:
@@ -98,3 +100,25 @@ def attend_decode(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """`attngen.attention_decode` likewise."""
     folder, operator = tmp_path_factory.mktemp("decode"), runtime_decode.attention_decode
     yield from _attends(folder, {AttentionDecode: {}}, operator, runtime_decode._kernel)
+
+
+@pytest.fixture(scope="session")
+def merge(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
+    """`attngen.merge_state` of four tensors, `attngen.merge_states` of two."""
+    folder = tmp_path_factory.mktemp("merges")
+
+    def call(*tensors: torch.Tensor, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        spec = {4: MergeState, 2: MergeStates}[len(tensors)]
+        names = {"head_dim": tensors[0].shape[-1], "dtype": DTYPES[tensors[0].dtype]}
+        store.write(Variant(spec(**names), MERGE_TILE), folder)
+        if spec is MergeStates:
+            return runtime_merge.merge_states(*tensors, **options)
+        merged = runtime_merge.merge_state(*tensors, **options)
+        assert isinstance(merged, tuple)
+        return merged
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(store.PATH_VARIABLE, str(folder), prepend=os.pathsep)
+        runtime_merge._kernel.cache_clear()
+        yield call
+    runtime_merge._kernel.cache_clear()

@@ -51,19 +51,11 @@ SOFTMAX = 7
 # its rows are tested; whoever tests one takes it out here.
 OWED: dict[str, list[tuple[int, str]]] = {
     "B02": [(SOFTMAX, "a row of the most negative float through the softmax kernel")],
-    "B04": [(STATES, "merging empty states, pairs and lists, by kernels")],
-    "B05": [(STATES, "the two states merged by the kernel")],
-    "B06": [(STATES, "both layouts of lse in the merge kernel")],
-    "B08": [(STATES, "merging in place; 100 repeats on a GPU")],
     "B10": [(STATES, "a shared prefix by the cascade kernels")],
-    "B23": [(STATES, "the last column in merge kernels")],
-    "B33": [(STATES, "far rows of merge tensors")],
     "B36": [(SOFTMAX, "row strides of the softmax kernel")],
     "B42": [
-        (STATES, "70000 tokens merged"),
         (SOFTMAX, "70000 rows of softmax"),
     ],
-    "B43": [(STATES, "no tokens to merge")],
     "B47": [(TUNING, "tune skips what does not fit and says so")],
     "B49": [(TUNING, "a tuning file of another GPU, version or shape is a miss")],
     "B50": [(SOFTMAX, "65536 columns compile in 30 seconds")],
@@ -72,9 +64,10 @@ OWED: dict[str, list[tuple[int, str]]] = {
 # What a CPU cannot show of features that exist: tests that are marked gpu and named by the row, in
 # kernels/test_gpu.py and beside this file.
 GPU_ONLY = {
+    "B08": "a race between warps, in 100 repeats",
     "B22": "the value itself: the interpreter ignores the precision",
     "B35": "pointers 2 bytes off alignment",
-    "B42": "65544 heads, really launched",
+    "B42": "65544 heads and 70000 tokens, really launched",
     "B44": "tensors on a GPU that is not the current one",
     "B46": "one call under torch.compile(fullgraph=True)",
     "B50": "the number of kernels that are compiled over many lengths",

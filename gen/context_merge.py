@@ -1,0 +1,121 @@
+"""The names that the templates of the merges use."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from attngen.config import next_power_of_2
+from attngen.context_attention import DTYPE_WORDS
+from attngen.spec_merge import Merge, MergeStates
+from attngen.variant import Variant
+
+_TL_DTYPES = {
+    "fp16": "tl.float16",
+    "bf16": "tl.bfloat16",
+    "fp32": "tl.float32",
+    "fp8": "tl.float8e4nv",
+}
+_WORDS = {**DTYPE_WORDS, "fp8": "float8_e4m3fn"}
+_BLOCK_STATES = 8
+"""States whose lse a program reads at once: the splits of a decode step are about as many."""
+
+
+def names(variant: Variant) -> dict[str, Any]:
+    """What the templates of the merges use of a variant."""
+    spec: Merge = variant.spec
+    parameters = _parameters(spec)
+    return {
+        "title": _title(spec),
+        "summary": _summary(variant),
+        "block_d": next_power_of_2(spec.head_dim),
+        "pads_d": next_power_of_2(spec.head_dim) != spec.head_dim,
+        "ragged": _ragged(spec),
+        "block_states": _BLOCK_STATES,
+        "torch_out_dtype": f"torch.{_WORDS[spec.out_dtype]}",
+        "tl_out_dtype": _TL_DTYPES[spec.out_dtype],
+        "out_dtype_words": _WORDS[spec.out_dtype],
+        "widen": "" if spec.dtype == "fp32" else ".to(tl.float32)",
+        "may_overflow": spec.dtype == "fp32",
+        "log": "tl.math.log2" if spec.base2 else "tl.log",
+        "exp_word": "exp2" if spec.base2 else "exp",
+        "log_word": "log2" if spec.base2 else "log",
+        "log_words": "logarithm to base 2" if spec.base2 else "natural logarithm",
+        "most_states": "most_states" if _ragged(spec) else "num_states",
+        "kernel_parameters": parameters,
+        "kernel_signature": {name: _triton_type(name, spec) for name in parameters},
+        "unspecialised": _sizes(spec),
+        "specialisations": [{}],
+    }
+
+
+def _ragged(spec: Merge) -> bool:
+    return isinstance(spec, MergeStates) and spec.ragged
+
+
+def _inputs(spec: Merge) -> tuple[str, ...]:
+    return ("o", "lse") if isinstance(spec, MergeStates) else ("o_a", "lse_a", "o_b", "lse_b")
+
+
+def _parameters(spec: Merge) -> list[str]:
+    """The kernel's parameters, in the order in which the launcher passes them."""
+    inputs = _inputs(spec)
+    pointers = [*inputs, *(["indptr"] if _ragged(spec) else []), "out", "out_lse"]
+    if spec.out_fp8:
+        pointers.append("output_scale")
+    strides = {tensor: ["batch", "token", "head"] for tensor in inputs}
+    if isinstance(spec, MergeStates):
+        dims = ["state", "head"] if spec.ragged else ["state", "batch", "token", "head"]
+        strides = dict.fromkeys(inputs, dims)
+    names = [f"stride_{tensor}_{dim}" for tensor, dims in strides.items() for dim in dims]
+    if _ragged(spec):
+        names.append("stride_indptr")
+    names += [f"stride_{out}_{dim}" for out in ("out", "out_lse") for dim in _OUT_DIMS]
+    return [*(f"{pointer}_ptr" for pointer in pointers), *names, *_sizes(spec)]
+
+
+_OUT_DIMS = ("batch", "token", "head")
+
+
+def _sizes(spec: Merge) -> list[str]:
+    """The sizes that change from call to call: no value is worth a new compilation."""
+    if isinstance(spec, MergeStates):
+        return ["num_states", "tokens", "heads", "num_rows"]
+    return ["tokens", "heads", "num_rows", "tokens_with_context"]
+
+
+def _triton_type(parameter: str, spec: Merge) -> str:
+    """What Triton calls the type of a kernel parameter in the usual call."""
+    if not parameter.endswith("_ptr"):
+        return "i32"
+    if parameter == "out_ptr":
+        return "*fp8e4nv" if spec.out_fp8 else f"*{spec.out_dtype}"
+    if parameter == "indptr_ptr":
+        return "*i32"
+    is_float32 = "lse" in parameter or parameter == "output_scale_ptr"
+    return "*fp32" if is_float32 else f"*{spec.dtype}"
+
+
+def _title(spec: Merge) -> str:
+    count = "attention states" if isinstance(spec, MergeStates) else "two attention states"
+    words = [f"Merge of {'ragged ' if _ragged(spec) else ''}{count}"]
+    words += [f"head dim {spec.head_dim}", _WORDS[spec.dtype]]
+    if spec.out_dtype != spec.dtype:
+        words.append(f"o {_WORDS[spec.out_dtype]}")
+    if spec.base2:
+        words.append("base 2")
+    return ", ".join(words)
+
+
+def _summary(variant: Variant) -> list[str]:
+    rows = variant.config.block_m
+    again = " It reads every lse twice: for the sum of the weights, and for each state's scale."
+    return textwrap.wrap(
+        f"One program merges {rows} row{'s'[: rows != 1]}, each one head of one token. A state"
+        " (o, lse) is the mean of some keys' values and the logarithm of their total weight;"
+        " states over disjoint keys form a commutative monoid: Dao et al., arXiv 2205.14135,"
+        " section 3.1."
+        + (again if isinstance(variant.spec, MergeStates) else "")
+        + " All arithmetic is float32.",
+        width=99,
+    )

@@ -1,0 +1,337 @@
+# Generated from templates/triton/merge_states.py.jinja; do not edit. Regenerate: attngen build
+#   merge_states_d128_bf16_m16_w4_s1
+"""Merge of attention states, head dim 128, bfloat16.
+
+    m = max(lse_i),    w_i = exp(lse_i - m),    l = sum(w_i),
+    o = sum(w_i / l * o_i),    lse = m + log(l)
+
+One program merges 16 rows, each one head of one token. A state (o, lse) is the mean of some keys'
+values and the logarithm of their total weight; states over disjoint keys form a commutative
+monoid: Dao et al., arXiv 2205.14135, section 3.1. It reads every lse twice: for the sum of the
+weights, and for each state's scale. All arithmetic is float32.
+"""
+
+from itertools import pairwise
+
+import torch
+import triton
+import triton.language as tl
+
+HEAD_DIM = tl.constexpr(128)
+BLOCK_D = tl.constexpr(128)
+BLOCK_M = tl.constexpr(16)
+BLOCK_STATES = tl.constexpr(8)
+NUM_WARPS = 4
+NUM_STAGES = 1
+DTYPE = torch.bfloat16
+OUT_DTYPE = torch.bfloat16
+LOG2_E = tl.constexpr(1.4426950408889634)
+
+
+@triton.jit(
+    do_not_specialize=[
+        "num_states",
+        "tokens",
+        "heads",
+        "num_rows",
+    ]
+)
+def merge_states_d128_bf16_m16_w4_s1(
+    o_ptr,
+    lse_ptr,
+    out_ptr,
+    out_lse_ptr,
+    stride_o_state,
+    stride_o_batch,
+    stride_o_token,
+    stride_o_head,
+    stride_lse_state,
+    stride_lse_batch,
+    stride_lse_token,
+    stride_lse_head,
+    stride_out_batch,
+    stride_out_token,
+    stride_out_head,
+    stride_out_lse_batch,
+    stride_out_lse_token,
+    stride_out_lse_head,
+    num_states,
+    tokens,
+    heads,
+    num_rows,
+):
+    """Merge the states of BLOCK_M rows; a row is one head of one token."""
+    # Which rows: heads vary fastest, then tokens, then sequences. The first row is found in 64
+    # bits, for there may be more than 2**31; the others are so near that 32 are enough.
+    start_m = tl.program_id(0).to(tl.int64) * BLOCK_M
+    offs_m = tl.arange(0, BLOCK_M)
+    offs_d = tl.arange(0, BLOCK_D)
+    first_token = start_m // heads
+    head = (start_m % heads).to(tl.int32) + offs_m
+    token = (first_token % tokens).to(tl.int32) + head // heads
+    batch = first_token // tokens + token // tokens
+    head = (head % heads).to(tl.int64)
+    token = (token % tokens).to(tl.int64)
+    in_range = offs_m < num_rows - start_m
+    lse_rows = batch * stride_lse_batch + token * stride_lse_token + head * stride_lse_head
+    o_rows = batch * stride_o_batch + token * stride_o_token + head * stride_o_head
+
+    # First the sum of all weights: each scale is then made before o is multiplied by it, so that
+    # o stays a convex combination and nothing overflows.
+    m = tl.full([BLOCK_M], float("-inf"), tl.float32)
+    l = tl.zeros([BLOCK_M], tl.float32)
+    num_full = tl.zeros([BLOCK_M], tl.int32)
+    for start_state in tl.range(0, num_states, BLOCK_STATES):
+        states = start_state + tl.arange(0, BLOCK_STATES)
+        lse = tl.load(
+            lse_ptr + lse_rows[:, None] + states.to(tl.int64)[None, :] * stride_lse_state,
+            mask=in_range[:, None] & (states < num_states)[None, :],
+            other=float("-inf"),
+        )
+        # An lse of +inf means empty too, as FlashAttention-2 writes it.
+        lse = tl.where(lse == float("inf"), float("-inf"), lse)
+        num_full += tl.sum((lse != float("-inf")).to(tl.int32), 1)
+        m_new = tl.maximum(m, tl.max(lse, 1))
+        # Where all are empty: any finite reference keeps -inf - m from being NaN.
+        reference = tl.where(m_new == float("-inf"), 0.0, m_new)
+        l = l * tl.math.exp2((m - reference) * LOG2_E)
+        l += tl.sum(tl.math.exp2((lse - reference[:, None]) * LOG2_E), 1)
+        m = m_new
+
+    # Then the states themselves. One that is alone is selected, bit for bit, unless its lse is NaN.
+    is_empty = num_full == 0
+    is_alone = (num_full == 1) & (l == l)
+    reference = tl.where(is_empty, 0.0, m)
+    total = tl.where(is_empty, 1.0, l)
+    o = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    for state in tl.range(0, num_states):
+        offset = tl.cast(state, tl.int64)
+        has_state = in_range
+        lse_ptrs = lse_ptr + lse_rows + offset * stride_lse_state
+        lse_i = tl.load(lse_ptrs, mask=has_state, other=float("-inf"))
+        o_i = tl.load(
+            o_ptr + (o_rows + offset * stride_o_state)[:, None] + offs_d[None, :],
+            mask=has_state[:, None],
+            other=0.0,
+        ).to(tl.float32)
+        lse_i = tl.where(lse_i == float("inf"), float("-inf"), lse_i)
+        has_keys = lse_i != float("-inf")
+        scale = tl.math.exp2((lse_i - reference) * LOG2_E) / total
+        # The o of an empty state may be NaN: it is selected away, never multiplied by 0.
+        merged = tl.where(is_alone[:, None], o_i, o + scale[:, None] * o_i)
+        o = tl.where(has_keys[:, None], merged, o)
+    lse = tl.where(is_empty, float("-inf"), reference + tl.log(total))
+    lse = tl.where(is_alone, m, lse)
+
+    out_rows = batch * stride_out_batch + token * stride_out_token + head * stride_out_head
+    out_ptrs = out_ptr + out_rows[:, None] + offs_d[None, :]
+    tl.store(out_ptrs, o.to(tl.bfloat16), mask=in_range[:, None])
+    if out_lse_ptr is not None:
+        out_lse_rows = batch * stride_out_lse_batch + token * stride_out_lse_token
+        tl.store(out_lse_ptr + out_lse_rows + head * stride_out_lse_head, lse, mask=in_range)
+
+
+def merge_states(
+    o: torch.Tensor,
+    lse: torch.Tensor,
+    *,
+    lse_layout: str = "ht",
+    out: torch.Tensor | None = None,
+    out_lse: torch.Tensor | None = None,
+    return_lse: bool = True,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Merge of attention states, head dim 128, bfloat16.
+
+    Every tensor may have any strides, so long as the last dimension of o is contiguous and batch
+    dimensions, where there are several, view as one. The launch does not synchronise and is safe
+    inside CUDA-graph capture.
+
+    Args:
+        o: [n, *batch, tokens, heads, 128], bfloat16; n may be 0.
+        lse: float32, natural logarithm, in the layout that lse_layout names; -inf or +inf
+            where the state is empty, whose o is then ignored, NaN or not.
+        lse_layout: "ht" for [n, *batch, heads, tokens], "th" for [n, *batch, tokens, heads].
+        out: takes o, in memory of its own.
+        out_lse: takes lse, in memory of its own.
+        return_lse: False leaves lse out.
+
+    Returns:
+        o: [*batch, tokens, heads, 128], bfloat16; 0 where all states are empty.
+        lse: like lse without n, -inf where all states are empty; None without return_lse.
+        A NaN lse gives NaN in both.
+
+    Raises:
+        TypeError: an argument of the wrong type, dtype or device.
+        ValueError: an argument of the wrong shape, strides or value, or one that overlaps another.
+    """
+    _check_o("o", o, o, DTYPE)
+    if o.dim() < 4:
+        raise ValueError(
+            f"o: got shape {tuple(o.shape)}, allowed is [n, *batch, tokens, heads, head_dim]"
+        )
+    _check_lse("lse", lse, o, o.shape[:-1], lse_layout)
+    shape = tuple(o.shape[1:])
+    *_, tokens, heads, _ = shape
+    token, head = (-1, -2) if lse_layout == "ht" else (-2, -1)
+    inputs = {"o": o, "lse": lse}
+    if out is None:
+        out = o.new_empty(shape, dtype=OUT_DTYPE)
+    else:
+        _check_o("out", out, o, OUT_DTYPE)
+        _check_shape("out", out, shape)
+        _check_apart("out", out, inputs, ())
+    if not return_lse:
+        if out_lse is not None:
+            raise ValueError("out_lse: got a tensor, allowed without return_lse is None")
+    elif out_lse is None:
+        out_lse = lse.new_empty(lse.shape[1:])
+    else:
+        _check_lse("out_lse", out_lse, o, shape[:-1], lse_layout)
+        _check_apart("out_lse", out_lse, {**inputs, "out": out}, ())
+    num_rows = out.shape[:-1].numel()
+    arguments = (
+        o.stride(0),
+        *_strides("o", o, -3, -2, 1),
+        lse.stride(0),
+        *_strides("lse", lse, token, head, 1),
+        *_strides("out", out, -3, -2),
+        *((0, 0, 0) if out_lse is None else _strides("out_lse", out_lse, token, head)),
+        o.shape[0],
+        tokens,
+        heads,
+        num_rows,
+    )
+    num_tiles = triton.cdiv(num_rows, BLOCK_M.value)
+    if num_tiles == 0:
+        return out, out_lse
+    with torch.cuda.device(o.get_device()):
+        _KERNEL[(num_tiles,)](
+            o,
+            lse,
+            out,
+            out_lse,
+            *arguments,
+            num_warps=NUM_WARPS,
+            num_stages=NUM_STAGES,
+            enable_fp_fusion=True,
+        )
+    return out, out_lse
+
+
+_KERNEL = merge_states_d128_bf16_m16_w4_s1
+_INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
+
+
+def _check_tensor(name: str, tensor: torch.Tensor, o: torch.Tensor, dtype: torch.dtype) -> None:
+    """Hold a tensor to a dtype and to o's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
+    if tensor.dtype != dtype:
+        raise TypeError(f"{name}: got {tensor.dtype}, allowed is {dtype}")
+    if tensor.device != o.device:
+        raise TypeError(f"{name}: got device {tensor.device}, allowed is that of o ({o.device})")
+    if not (tensor.is_cuda or _INTERPRETED):
+        raise TypeError(
+            f"{name}: got device {tensor.device}, allowed is a GPU"
+            " (or the CPU, with TRITON_INTERPRET=1 set before triton is imported)"
+        )
+
+
+def _check_o(name: str, tensor: torch.Tensor, o: torch.Tensor, dtype: torch.dtype) -> None:
+    """Hold a tensor to 128 contiguous columns, a dtype and o's device."""
+    _check_tensor(name, tensor, o, dtype)
+    if tensor.dim() == 0 or tensor.shape[-1] != HEAD_DIM.value:
+        raise ValueError(
+            f"{name}: got shape {tuple(tensor.shape)}, allowed is [..., {HEAD_DIM.value}]"
+        )
+    if tensor.stride(-1) != 1 and HEAD_DIM.value > 1:
+        raise ValueError(f"{name}: got last-dimension stride {tensor.stride(-1)}, allowed is 1")
+
+
+def _check_shape(name: str, tensor: torch.Tensor, shape: tuple[int, ...]) -> None:
+    if tuple(tensor.shape) != shape:
+        raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, allowed is {shape}")
+
+
+def _check_lse(
+    name: str, lse: torch.Tensor, o: torch.Tensor, rows: tuple[int, ...], lse_layout: str
+) -> None:
+    """Hold an lse to float32 and to rows [..., tokens, heads] in its layout."""
+    *outer, tokens, heads = rows
+    shapes = {"ht": (*outer, heads, tokens), "th": (*outer, tokens, heads)}
+    if lse_layout not in shapes:
+        raise ValueError(f"lse_layout: got {lse_layout!r}, allowed are {', '.join(shapes)}")
+    _check_tensor(name, lse, o, torch.float32)
+    got = tuple(lse.shape)
+    if got != shapes[lse_layout]:
+        fits = "".join(f" (it fits {key!r})" for key, shape in shapes.items() if shape == got)
+        raise ValueError(
+            f"{name}: got shape {got}, allowed with lse_layout={lse_layout!r} is"
+            f" {shapes[lse_layout]}{fits}"
+        )
+
+
+def _strides(
+    name: str, tensor: torch.Tensor, token: int, head: int, batch: int = 0
+) -> tuple[int, int, int]:
+    """Strides of the batch dimensions from `batch` on, taken as one, of token and of head."""
+    if max(tensor.shape[token], tensor.shape[head]) >= 2**30:
+        raise ValueError(f"{name}: got shape {tuple(tensor.shape)}, allowed is less than 2**30")
+    dims = range(batch, tensor.dim() + min(token, head))
+    outer = [(tensor.shape[i], tensor.stride(i)) for i in dims if tensor.shape[i] != 1]
+    if any(wide != size * narrow for (_, wide), (size, narrow) in pairwise(outer)):
+        raise ValueError(
+            f"{name}: got strides {tensor.stride()}, allowed are batch dimensions that view as one"
+        )
+    return outer[-1][1] if outer else 0, tensor.stride(token), tensor.stride(head)
+
+
+def _check_apart(
+    name: str, output: torch.Tensor, others: dict[str, torch.Tensor], exactly: tuple[str, ...]
+) -> None:
+    """Hold an output to memory of its own, or to exactly that of one of the inputs named."""
+    strides = output.stride()
+    if any(stride == 0 and size > 1 for stride, size in zip(strides, output.shape, strict=True)):
+        raise ValueError(f"{name}: got strides {strides}, allowed are none of 0")
+    for other_name, other in others.items():
+        same = other.data_ptr() == output.data_ptr() and other.stride() == output.stride()
+        if same and other.dtype == output.dtype and other_name in exactly:
+            continue
+        if _overlap(output, other):
+            or_exactly = f", or exactly that of {' or '.join(exactly)}" if exactly else ""
+            raise ValueError(
+                f"{name}: got memory that overlaps {other_name}, allowed is its own{or_exactly}"
+            )
+
+
+def _overlap(x: torch.Tensor, y: torch.Tensor) -> bool:
+    """Do two tensors share an element? Views that interleave do not, if their strides agree."""
+    if x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr():
+        return False
+    if x.numel() == 0 or y.numel() == 0:
+        return False
+    if _end(x) <= y.data_ptr() or _end(y) <= x.data_ptr():
+        return False
+    gap, rest = divmod(abs(x.data_ptr() - y.data_ptr()), x.element_size())
+    if x.shape != y.shape or x.stride() != y.stride() or x.dtype != y.dtype or rest:
+        return True
+    return _is_between(gap, sorted(zip(x.stride(), x.shape, strict=True), reverse=True))
+
+
+def _end(tensor: torch.Tensor) -> int:
+    """The address after a tensor's last element."""
+    last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr() + (last + 1) * tensor.element_size()
+
+
+def _is_between(gap: int, dims: list[tuple[int, int]]) -> bool:
+    """Does `gap` lead from one element of a view to another? dims: (stride, size), widest first."""
+    if not dims:
+        return gap == 0
+    (stride, size), *inner = dims
+    if size == 1:
+        return _is_between(gap, inner)
+    if stride <= sum((n - 1) * s for s, n in inner):
+        return True
+    steps = gap // stride
+    return any(abs(n) < size and _is_between(gap - n * stride, inner) for n in (steps, steps + 1))
