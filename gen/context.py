@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attngen import context_gluon, context_triton
+from attngen import context_gluon, context_softmax, context_triton
 from attngen.context_attention import DTYPE_WORDS
 from attngen.variant import Variant
 
@@ -12,6 +12,8 @@ _TORCH_DTYPES = {"fp16": "torch.float16", "bf16": "torch.bfloat16", "fp32": "tor
 _NAMES = {
     ("attention_fwd", "triton"): context_triton.names,
     ("attention_fwd", "sm90"): context_gluon.names,
+    ("softmax", "triton"): context_softmax.softmax,
+    ("softmax_topk", "triton"): context_softmax.topk,
 }
 
 

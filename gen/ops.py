@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from attngen import tiles_attention
+from attngen import tiles_attention, tiles_softmax
 from attngen.config import BACKENDS, Target, TileConfig, wrong_target
 from attngen.errors import InvalidSpec
 from attngen.spec import Spec
 from attngen.spec_attention import AttentionFwd
+from attngen.spec_softmax import Softmax, SoftmaxTopk
 
 
 class Tiles(Protocol):
@@ -36,7 +37,14 @@ class Op:
     tiles: Tiles
 
 
-OPS: dict[str, Op] = {op.spec.op: op for op in (Op(AttentionFwd, tiles_attention),)}
+OPS: dict[str, Op] = {
+    op.spec.op: op
+    for op in (
+        Op(AttentionFwd, tiles_attention),
+        Op(Softmax, tiles_softmax),
+        Op(SoftmaxTopk, tiles_softmax),
+    )
+}
 
 
 def why_not(spec: Spec, config: TileConfig, target: Target | None = None) -> str | None:
