@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from attngen import cases_attention, finder, store, verify_attention
+from attngen import cases_attention, cases_softmax, finder, store, verify_attention, verify_softmax
 from attngen.reference.checks import Verdict
 from attngen.variant import Variant, parse
 
@@ -17,6 +17,8 @@ Cases = Callable[..., Iterable[Any]]
 
 _OPS: dict[str, tuple[Cases, Check]] = {
     "attention_fwd": (cases_attention.cases, verify_attention.check),
+    "softmax": (cases_softmax.cases, verify_softmax.check),
+    "softmax_topk": (cases_softmax.topk_cases, verify_softmax.check_topk),
 }
 """By operator: its table of cases, and what holds a kernel to the reference on one of them."""
 

@@ -29,7 +29,7 @@ def check(module: ModuleType, variant: Variant, case: Case, device: str) -> Verd
     out, guard = _guarded((*q.shape[:3], spec.head_dim_v), q.dtype, device)
     failures = []
     try:
-        with _nan_filled_outputs():
+        with nan_filled_outputs():
             o, lse = module.attention_fwd(q, k, v, **_on_device(options, device), out=out)
     except InterpreterError as error:
         if not isinstance(error.__cause__, OutOfBounds):
@@ -51,7 +51,7 @@ def check(module: ModuleType, variant: Variant, case: Case, device: str) -> Verd
 
 
 @contextmanager
-def _nan_filled_outputs() -> Iterator[None]:
+def nan_filled_outputs() -> Iterator[None]:
     """What a launcher allocates begins as NaN, so that a row that is never written shows."""
 
     def new_nan(self: torch.Tensor, *size: Any, **options: Any) -> torch.Tensor:
