@@ -18,14 +18,22 @@ if TYPE_CHECKING:
     from attngen.errors import StaleKernel as StaleKernel
     from attngen.finder import load as load
     from attngen.runtime import attention as attention
+    from attngen.runtime_softmax import softmax as softmax
+    from attngen.runtime_softmax import softmax_topk as softmax_topk
     from attngen.spec_attention import AttentionFwd as AttentionFwd
+    from attngen.spec_softmax import Softmax as Softmax
+    from attngen.spec_softmax import SoftmaxTopk as SoftmaxTopk
     from attngen.variant import Variant as Variant
     from attngen.variant import parse as parse
 
 _HOMES = {
     "attention": "runtime",
+    "softmax": "runtime_softmax",
+    "softmax_topk": "runtime_softmax",
     "load": "finder",
     "AttentionFwd": "spec_attention",
+    "Softmax": "spec_softmax",
+    "SoftmaxTopk": "spec_softmax",
     "TileConfig": "config",
     "Variant": "variant",
     "parse": "variant",

@@ -53,20 +53,25 @@ def main() -> None:
 def _spec_options(command: Command) -> Command:
     """Names, and the options that choose specs and tiles."""
     features = {f.name: f for op in OPS.values() for f in op.spec.features if f.name != "causal"}
+    sizes = dict.fromkeys(size for op in OPS.values() for size in op.spec.sizes)
     options = [
         click.argument("names", nargs=-1, metavar="[NAME]..."),
         click.option(
             "--op", type=click.Choice(list(OPS)), default="attention_fwd", show_default=True
         ),
-        click.option("--head-dim", type=int, multiple=True, help="Columns of q and k; repeats."),
-        click.option("--head-dim-v", type=int, help="Columns of v; --head-dim where not given."),
+        *(
+            click.option(
+                option(size), type=int, multiple=True, help="Of an --op with one; repeats."
+            )
+            for size in sizes
+        ),
         click.option(
             "--dtype", multiple=True, metavar="DTYPE", help=f"One of {', '.join(DTYPES)}; repeats."
         ),
         click.option("--causal/--no-causal", default=None, help="Neither of them: both."),
         *(click.option(option(f.name), is_flag=True, help=f"{f.help}.") for f in features.values()),
-        click.option("--block-m", type=int, help="Query rows a program."),
-        click.option("--block-n", type=int, help="Keys a step."),
+        click.option("--block-m", type=int, help="Rows a program."),
+        click.option("--block-n", type=int, help="Keys or columns a step."),
         click.option("--num-warps", type=int),
         click.option("--num-stages", type=int),
     ]
@@ -84,31 +89,33 @@ def _chosen(options: dict[str, Any], target: str | None = None) -> list[Variant]
         for name in ("block_m", "block_n", "num_warps", "num_stages")
         if (value := options.pop(name)) is not None
     }
-    head_dims, dtypes = options.pop("head_dim"), options.pop("dtype")
-    if not head_dims and not dtypes:
+    spec_class = OPS[options.pop("op")].spec
+    needed = (*spec_class.needed_sizes(), "dtype")
+    words = " and ".join(option(name) for name in needed)
+    missing = [option(name) for name in needed if not options[name]]
+    if len(missing) == len(needed):
         if target:
-            raise click.UsageError("--target goes with --head-dim and --dtype: it chooses a tile")
+            raise click.UsageError(f"--target goes with {words}: it chooses a tile")
         return [parse(name) for name in names] or None
-    if not head_dims or not dtypes:
-        missing = "--head-dim" if dtypes else "--dtype"
-        raise click.UsageError(f"{missing} is missing: a spec needs --head-dim and --dtype")
-    specs = _specs(head_dims, dtypes, options)
+    if missing:
+        raise click.UsageError(f"{' and '.join(missing)} is missing: a spec needs {words}")
+    specs = _specs(spec_class, options)
     variants = [Variant(spec, _config(spec, tile, target)) for spec in specs]
     return [parse(name) for name in names] + variants
 
 
-def _specs(head_dims: Any, dtypes: Any, options: dict[str, Any]) -> Iterator[Spec]:
+def _specs(spec_class: type[Spec], options: dict[str, Any]) -> Iterator[Spec]:
     """The specs of an operator that the options ask for; causal and not, if they say neither."""
-    spec_class = OPS[options.pop("op")].spec
     known = {field.name for field in fields(spec_class)}
-    given = {name: value for name, value in options.items() if value not in (None, False)}
+    given = {name: value for name, value in options.items() if value not in (None, False, ())}
     for name in [*given, *(["causal"] if options["causal"] is False else [])]:
         if name not in known:
             raise click.UsageError(f"{option(name)} is no option of --op {spec_class.op}")
-    both = (False, True) if "causal" in known and options["causal"] is None else (None,)
-    for head_dim, dtype, causal in itertools.product(head_dims, dtypes, both):
-        extra = {} if causal is None else {"causal": causal}
-        yield spec_class(dtype=dtype, **{"head_dim": head_dim, **given, **extra})
+    if "causal" in known:
+        given["causal"] = (False, True) if options["causal"] is None else (options["causal"],)
+    choices = {name: value for name, value in given.items() if isinstance(value, tuple)}
+    for choice in itertools.product(*choices.values()):
+        yield spec_class(**{**given, **dict(zip(choices, choice, strict=True))})
 
 
 def _config(spec: Spec, tile: dict[str, int], target: str | None) -> TileConfig:

@@ -102,7 +102,7 @@ def check_topk(module: ModuleType, variant: Variant, case: Case, device: str) ->
     return replace(verdict, failures=(*failures, *verdict.failures))
 
 
-def roundings(variant: Variant, columns: int) -> dict[str, int]:
+def roundings(variant: Variant, columns: int) -> dict[str, Any]:
     """What the budget has to know of a kernel's sum: its additions and rescales.
 
     A thread adds up to SHARE terms of a tile one after the other, then the threads' sums are added

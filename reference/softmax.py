@@ -196,7 +196,7 @@ def softmax_topk(x: ArrayLike, k: int) -> tuple[Array, Array, Array]:
     values = np.take_along_axis(padded, indices, axis=-1)
     y = np.take_along_axis(np.pad(safe_softmax(x), room), indices, axis=-1)
     broken = np.isnan(logsumexp(x))[..., None]
-    values = np.where(broken, x.dtype.type(np.nan), values)
+    values, y = (np.where(broken, x.dtype.type(np.nan), a) for a in (values, y))
     return values, np.where(values > -np.inf, indices, -1), y
 
 

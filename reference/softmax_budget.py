@@ -84,7 +84,9 @@ def softmax_budget(
     top = np.where(np.isfinite(top), top, 0.0)
     seen = s > -np.inf
     below = np.where(seen, top - s, 0.0)
-    p = np.exp(s - lse[..., None])
+    e = np.where(seen, np.exp(-below), 0.0)
+    l = np.maximum(e.sum(axis=-1, keepdims=True), 1.0)
+    p = e / l
     log_error = LOG2 * (1 + math.log(max(s.shape[-1], 1)))
 
     tau = 5 * FP32 * below + EXP2
@@ -93,7 +95,7 @@ def softmax_budget(
     moved = (p * np.expm1(np.minimum(tau, 1.0))).sum(axis=-1)
     l_error = np.log1p(moved) + sigma / (1 - sigma) + s.shape[-1] * FLUSHED
     if log:
-        y = np.abs(np.where(seen, s - lse[..., None], 0.0))
+        y = below + np.log(l)
         y_error = 3 * FP32 * below + (l_error + log_error)[..., None] + FP32 * y
     else:
         y = p
