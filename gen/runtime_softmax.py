@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -169,11 +168,12 @@ def _built(op: str) -> Iterable[Any]:
     return [spec for name in sorted(names) if (spec := parse(name).spec).op == op]
 
 
-def _serves(other: Softmax | SoftmaxTopk, spec: Softmax | SoftmaxTopk) -> bool:
-    if isinstance(spec, SoftmaxTopk):
-        return isinstance(other, SoftmaxTopk) and other.dtype == spec.dtype and other.k >= spec.k
-    fits = not spec.single or other.columns >= spec.columns
-    return fits and replace(spec, columns=other.columns) == other
+def _serves(other: Any, spec: Softmax | SoftmaxTopk) -> bool:
+    if isinstance(spec, SoftmaxTopk) and other.k < spec.k:
+        return False
+    if isinstance(spec, Softmax) and spec.single and other.columns < spec.columns:
+        return False
+    return (other.dtype, other.switched_on) == (spec.dtype, spec.switched_on)
 
 
 def _distance(other: Any, spec: Any) -> tuple[int, bool, int]:

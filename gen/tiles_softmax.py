@@ -75,8 +75,7 @@ def default_config(spec: Softmax | SoftmaxTopk, backend: str) -> TileConfig:
         return TileConfig(block_m=0, block_n=8192, num_warps=8, num_stages=1)
     num_warps = 4 if spec.columns <= 8192 else 8
     step = TileConfig(block_m=0, block_n=0, num_warps=num_warps, num_stages=1)
-    vectors = 4 if isinstance(spec, SoftmaxTopk) else 2
-    return TileConfig(**{**vars(step), "block_n": vectors * lanes(spec, step)})
+    return TileConfig(**{**vars(step), "block_n": 2 * lanes(spec, step)})
 
 
 def _single(spec: Softmax) -> TileConfig:

@@ -56,10 +56,8 @@ def verdict_of(variant: Variant, x: Any, y: Any, lse: Any, options: dict[str, An
     """Hold y and lse (None where the kernel gives none) to the reference of x, in numpy."""
     spec: Softmax = variant.spec
     s = logits(x, **options)
-    expected, expected_lse = (log_softmax if spec.log else safe_softmax)(s), logsumexp(s)
-    # What is beyond the output type's range is infinite there.
-    infinite = np.isinf(round_to(expected, spec.out_dtype))
-    expected = np.where(infinite, np.copysign(np.inf, expected), expected)
+    expected = _in_range((log_softmax if spec.log else safe_softmax)(s), spec.out_dtype)
+    expected_lse = _in_range(logsumexp(s), "fp32")
     how = roundings(variant, x.shape[-1])
     bounds = softmax_budget(x, out_dtype=spec.out_dtype, log=spec.log, **how, **options)
     plain = plain_softmax(x, out_dtype=spec.out_dtype, log=spec.log, **options)
@@ -76,6 +74,11 @@ def verdict_of(variant: Variant, x: Any, y: Any, lse: Any, options: dict[str, An
         as_rows[3],
         out_dtype=spec.out_dtype,
     )
+
+
+def _in_range(x: Any, dtype: str) -> Any:
+    """The same numbers, infinite where they are beyond what the type holds."""
+    return np.where(np.isinf(round_to(x, dtype)), np.copysign(np.inf, x), x)
 
 
 def check_topk(module: ModuleType, variant: Variant, case: Case, device: str) -> Verdict:

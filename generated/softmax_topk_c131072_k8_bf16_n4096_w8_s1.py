@@ -1,5 +1,5 @@
 # Generated from templates/triton/softmax_topk.py.jinja; do not edit. Regenerate: attngen build
-#   softmax_topk_c131072_k8_bf16_n8192_w8_s1
+#   softmax_topk_c131072_k8_bf16_n4096_w8_s1
 """The 8 largest of each row and their softmax, bfloat16.
 
     p = exp(x - lse) of the k largest entries x of a row,    lse = log(sum(exp(x)))
@@ -20,8 +20,8 @@ COLUMNS = tl.constexpr(131072)
 K = tl.constexpr(8)
 BLOCK_K = tl.constexpr(8)
 LANES = tl.constexpr(2048)
-VECTORS = tl.constexpr(4)
-BLOCK_N = tl.constexpr(8192)
+VECTORS = tl.constexpr(2)
+BLOCK_N = tl.constexpr(4096)
 NUM_WARPS = 8
 NUM_STAGES = tl.constexpr(1)
 DTYPE = torch.bfloat16
@@ -69,7 +69,7 @@ def search_step(x, offs, top_x, top_at):
         "k",
     ]
 )
-def softmax_topk_c131072_k8_bf16_n8192_w8_s1(
+def softmax_topk_c131072_k8_bf16_n4096_w8_s1(
     x_ptr,
     values_ptr,
     indices_ptr,
@@ -203,7 +203,7 @@ def softmax_topk(
     return values, indices, probabilities
 
 
-_KERNEL = softmax_topk_c131072_k8_bf16_n8192_w8_s1
+_KERNEL = softmax_topk_c131072_k8_bf16_n4096_w8_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 
 
