@@ -53,6 +53,8 @@ def cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
         yield Case("many tiles", (2, 5 * n + 7))
         yield Case("a late outlier", (3, 2 * n + 3), family="outlier")
         yield Case("a first tile of -inf", (2, 2 * n + 3), family="late")
+    if spec.split and (long or n <= 64):
+        yield Case("more parts than are merged at once", (1, 300 * n + 3))
     yield Case("no columns", (3, 0))
     yield Case("no rows", (0, few))
     yield Case("one dimension", (few,))
@@ -83,6 +85,9 @@ def topk_cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
     yield Case("many tiles", (2, 3 * n + 7), options={"k": k})
     yield Case("ascending", (1, n + 7), family="ascending", options={"k": k})
     yield Case("ties across tiles", (2, n + 7), family="ties", options={"k": k})
+    yield Case(
+        "equal entries, then a larger one", (2, n + 7), family="one larger", options={"k": k}
+    )
     yield Case("the largest one", (5, 37), options={"k": 1})
     yield Case("k of 0", (5, 37), options={"k": 0})
     yield Case("no columns", (3, 0), options={"k": k})
@@ -171,6 +176,7 @@ FAMILIES: dict[str, Draw] = {
     "empty": _empty,
     "broken": _broken,
     "ascending": lambda rng, shape: np.broadcast_to(np.arange(shape[-1]) // 8, shape),
+    "one larger": lambda rng, shape: np.broadcast_to(np.arange(shape[-1]) == shape[-1] - 2, shape),
     "ties": lambda rng, shape: rng.integers(0, 3, shape),
 }
 _LOWEST = {"fp16": -65504.0, "bf16": -3.3895313892515355e38, "fp32": -3.4028234663852886e38}

@@ -49,9 +49,9 @@ def _far(
         (q, k, v), options = drawn(variant, case)
         out = torch.full_like(q, torch.nan)
         if kv:
-            k, v = _apart(k, *kv), _apart(v, *kv)
+            k, v = apart(k, *kv), apart(v, *kv)
         if queries:
-            q, out = _apart(q, *queries), _apart(out, *queries)
+            q, out = apart(q, *queries), apart(out, *queries)
         try:
             wrong = bool(hold(module, variant, (q, k, v), out, **options))
         except InterpreterError as error:
@@ -62,7 +62,7 @@ def _far(
     return name
 
 
-def _apart(x: torch.Tensor, dimension: int, distance: int) -> torch.Tensor:
+def apart(x: torch.Tensor, dimension: int, distance: int) -> torch.Tensor:
     """The same numbers with `distance` elements from one index of a dimension to the next."""
     strides = list(x.stride())
     strides[dimension] = distance

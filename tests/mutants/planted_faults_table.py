@@ -12,13 +12,16 @@ from target_mutants import HARMLESS, ONLY_ON_GPU
 PAGE = Path(__file__).parents[2] / "docs" / "planted-faults.md"
 
 CHECKS = {
-    "hard o": "an element of o is further from the reference than its error budget",
+    "hard o": "an element of o (of a row softmax: y) is further from the reference than its error"
+    " budget",
     "hard lse": "the same of lse",
     "NaN o": "an infinity or NaN in o where the reference has none, or the other way round",
     "NaN lse": "the same of lse",
     "sharp row": "within the budget, but a row is further off than twice plain attention's error",
     "sharp head": "within the budget, but a head's root mean square error is over 1.25 times"
     " plain attention's",
+    "values": "an entry that top-k gives is not the reference's",
+    "indices": "a column that top-k gives is not the reference's",
     "rows around out": "something was written beside the rows and columns of out",
     "given out": "the tensor that was given as out does not hold the result",
     "refusal": "a wrong call is not refused, or not by the name of its argument",
@@ -54,7 +57,9 @@ def page() -> str:
         " `tests/mutants/probes.py`. Where o is",
         "beyond its budget, the sharp checks are not asked. Kernels are named without"
         " `attention_fwd_` and their tile, which",
-        "is 16 queries by 16 keys.",
+        "is 16 queries by 16 keys; those of row softmax by their whole names. Cases of `attngen"
+        " verify` have the same names",
+        "for other operators and are other inputs.",
     ]
     for part, mutants in BY_PART.items():
         lines += ["", f"## {part}", "", "| fault | kernel | input | found by |"]

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attngen import verify_attention
-from attngen.cases_attention import Case, cases, inputs
+from attngen import verify, verify_attention
+from attngen.cases_attention import Case, inputs
 from attngen.reference import attention, error_budget
 from attngen.reference.checks import Verdict, Worst, compare, plain_attention
 from attngen.variant import Variant
@@ -38,8 +38,9 @@ def look_up(name: str) -> Probe:
 
 
 def _case(module: ModuleType, variant: Variant, name: str) -> set[str]:
+    cases, check = verify._OPS[variant.spec.op]
     known = EXTRA_CASES | {case.name: case for case in cases(variant)}
-    return failed_checks(verify_attention.check(module, variant, known[name], "cpu"))
+    return failed_checks(check(module, variant, known[name], "cpu"))
 
 
 def failed_checks(verdict: Verdict) -> set[str]:
@@ -53,6 +54,7 @@ def failed_checks(verdict: Verdict) -> set[str]:
             checks.add(f"{'NaN' if _not_finite(worst) else 'hard'} {output}")
     if not {"NaN o", "hard o"} & checks:
         checks |= {f"sharp {scope}" for scope in ("row", "head") if f"sharp: {scope}" in words}
+    checks |= {what for what in ("values", "indices") if f" {what} are not" in words}
     if "wrote beyond" in words:
         checks.add("rows around out")
     return checks

@@ -13,14 +13,18 @@ import mask_mutants
 import numpy as np
 import precision_mutants
 import refusals  # noqa: F401  (enters the wrong calls in PROBES)
+import row_launcher_mutants
+import row_mutants
 import score_mutants
 import softmax_mutants
 import target_mutants
+import topk_mutants
 import torch
 import window_mutants
 from far_probes import FAR_PROBES
 from mutant import Mutant, clean_text
 from probes import look_up
+from row_probes import FAR_ROWS
 from triton.runtime.errors import InterpreterError
 
 from attngen import interpret
@@ -43,6 +47,9 @@ BY_PART: dict[str, tuple[Mutant, ...]] = {
     "Offsets of more than 32 bits": address_mutants.WIDTH,
     "The launcher": launcher_mutants.CALLS,
     "Arguments": launcher_mutants.CHECKS,
+    "Row softmax": row_mutants.ROWS,
+    "Row softmax: the launcher": row_launcher_mutants.LAUNCHER,
+    "Softmax with top-k": topk_mutants.TOPK,
     "What only compiling shows": target_mutants.COMPILED,
 }
 MUTANTS = {mutant.name: mutant for part in BY_PART.values() for mutant in part}
@@ -61,7 +68,7 @@ def failed(kernel: str, text: str, probe: str) -> set[str]:
     interpret.repair()
     with tempfile.TemporaryDirectory() as folder:
         module = load_text(kernel, text, folder)
-        allocation = nullcontext() if probe in FAR_PROBES else _nan_filled()
+        allocation = nullcontext() if probe in FAR_PROBES | FAR_ROWS else _nan_filled()
         # What a wrong kernel does to numbers is no news.
         with allocation, np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
