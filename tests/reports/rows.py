@@ -45,12 +45,10 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
 STATES = 4
 """The issue of merging, decoding, paged and varlen attention and cascades."""
 TUNING = 6
-SOFTMAX = 7
 
 # What a row asks of features that do not exist yet: (issue, what). An issue is not done before
 # its rows are tested; whoever tests one takes it out here.
 OWED: dict[str, list[tuple[int, str]]] = {
-    "B02": [(SOFTMAX, "a row of the most negative float through the softmax kernel")],
     "B04": [(STATES, "merging empty states, pairs and lists, by kernels")],
     "B05": [(STATES, "the two states merged by the kernel")],
     "B06": [(STATES, "both layouts of lse in the merge kernel")],
@@ -64,23 +62,16 @@ OWED: dict[str, list[tuple[int, str]]] = {
     "B28": [(STATES, "NaN and inf in unused slots, and a cache with a tensor of lengths")],
     "B30": [(STATES, "k and v pages in one buffer, NHD and HND")],
     "B33": [(STATES, "far rows of pages, varlen and merge tensors")],
-    "B36": [(SOFTMAX, "row strides of the softmax kernel")],
     "B38": [(STATES, "the same result for every num_splits, scratch filled with NaN")],
     "B40": [(STATES, "the same bits for every batch, with split_size set")],
-    "B42": [
-        (STATES, "70000 sequences varlen, 70000 tokens merged"),
-        (SOFTMAX, "70000 rows of softmax"),
-    ],
+    "B42": [(STATES, "70000 sequences varlen, 70000 tokens merged")],
     "B43": [(STATES, "no queries, no keys, no tokens, num_splits 0, in varlen, decode and merge")],
     "B47": [
         (STATES, "decode tiles at head dim 256"),
         (TUNING, "tune skips what does not fit and says so"),
     ],
     "B49": [(TUNING, "a tuning file of another GPU, version or shape is a miss")],
-    "B50": [
-        (STATES, "decode lengths 1..64 and 1000..1064"),
-        (SOFTMAX, "65536 columns compile in 30 seconds"),
-    ],
+    "B50": [(STATES, "decode lengths 1..64 and 1000..1064")],
     "B55": [(STATES, "page size 0, num_splits -1, a block table of one dimension")],
 }
 
