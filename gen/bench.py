@@ -87,11 +87,11 @@ def _record(shape: Shape, spec: AttentionFwd, names: list[str], rounds: int) -> 
     )
     kernels = {name: _kernel(name, q, k, v) for name in names}
     peers = dict(_peers(q, k, v, causal))
-    speeds = _speeds({**kernels, **peers}, shape.flops(causal), rounds)
-    medians = {name: statistics.median(values) for name, values in speeds.items()}
+    found = speeds({**kernels, **peers}, shape.flops(causal), rounds)
+    medians = {name: statistics.median(values) for name, values in found.items()}
     best = max((name for name in kernels if name in medians), key=medians.__getitem__)
     best_peer = max((name for name in peers if name in medians), key=medians.__getitem__)
-    ratios = [a / b for a, b in zip(speeds[best], speeds[best_peer], strict=True)]
+    ratios = [a / b for a, b in zip(found[best], found[best_peer], strict=True)]
     return {
         "op": spec.op,
         "variant": best,
@@ -154,20 +154,23 @@ def _flex(
     return lambda: compiled(*views, block_mask=mask, enable_gqa=grouped)
 
 
-def _speeds(calls: dict[str, Call], flops: float, rounds: int) -> dict[str, list[float]]:
-    """TFLOP/s of every call in every round; a call that cannot be captured is left out."""
+def speeds(calls: dict[str, Call], work: float, rounds: int) -> dict[str, list[float]]:
+    """Speed of every call in every round; a call that cannot be captured is left out.
+
+    It is in TFLOP/s where the work is operations, and in TB/s where it is bytes.
+    """
     graphs = {}
     for name, call in calls.items():
         try:
             graphs[name] = _graph(call)
         except Exception as error:
             print(f"left out: {name}: {str(error).splitlines()[0]}")
-    speeds: dict[str, list[float]] = {name: [] for name in graphs}
+    found: dict[str, list[float]] = {name: [] for name in graphs}
     for _ in range(rounds):
         for name, (graph, repeats) in graphs.items():
             time.sleep(REST_S)
-            speeds[name].append(flops * repeats / _milliseconds(graph.replay) * 1e-9)
-    return speeds
+            found[name].append(work * repeats / _milliseconds(graph.replay) * 1e-9)
+    return found
 
 
 def _graph(call: Call) -> tuple[torch.cuda.CUDAGraph, int]:
@@ -234,10 +237,11 @@ def _driver() -> str:
 def line(record: dict[str, Any]) -> str:
     """One record as a line of a table."""
     shape = ", ".join(str(x) for x in record["shape"].values())
-    peers = "  ".join(f"{name} {value:.0f}" for name, value in record["peers"].items())
+    digits = 0 if record["metric"] == "tflops" else 2
+    peers = "  ".join(f"{name} {value:.{digits}f}" for name, value in record["peers"].items())
     return (
         f"({shape}) {'causal' if record['causal'] else 'full  '} {record['dtype']}"
-        f"  {record['value']:.0f}  {peers}  {record['ratio']:.2f} of {record['best_peer']}"
+        f"  {record['value']:.{digits}f}  {peers}  {record['ratio']:.2f} of {record['best_peer']}"
         f"  {record['variant']}"
     )
 

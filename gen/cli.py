@@ -23,6 +23,7 @@ from attngen.spec import DTYPES, Spec, option
 from attngen.variant import Variant, parse
 
 Command = Callable[..., Any]
+_BENCHED = ("attention_fwd", "softmax", "softmax_topk")
 
 
 class _Group(click.Group):
@@ -254,19 +255,22 @@ def verify(out: Path | None, interpret: str | None, as_json: bool, **options: An
 
 
 @main.command()
+@click.option("--op", type=click.Choice(_BENCHED), default=_BENCHED[0], show_default=True)
 @click.option("--dtype", multiple=True, default=["bf16"], show_default=True)
 @click.option("--backend", type=click.Choice(BACKENDS), default="triton", show_default=True)
 @click.option("--rounds", type=int, default=11, show_default=True)
 @click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="Keep it.")
-def bench(dtype: tuple[str, ...], backend: str, rounds: int, path: Path | None) -> None:
-    """Time prefill on this GPU: every tile that is built, beside the peers that torch brings."""
+def bench(op: str, dtype: tuple[str, ...], backend: str, rounds: int, path: Path | None) -> None:
+    """Time an operator on this GPU: every tile that is built, beside what torch brings."""
     from attngen.interpret import choose_device
 
     choose_device(None)
     from attngen import bench as bencher
+    from attngen import bench_softmax
 
+    by_op = {"softmax": bench_softmax.rows, "softmax_topk": bench_softmax.topk}
     records = []
-    for record in bencher.prefill(dtype, backend, rounds):
+    for record in by_op.get(op, bencher.prefill)(dtype, backend, rounds):
         records.append(record)
         click.echo(bencher.line(record))
     if path:

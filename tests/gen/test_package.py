@@ -78,6 +78,7 @@ ARROWS = {
         "verify_attention",
         "verify_softmax",
     },
+    "bench_softmax": {"bench", "finder", "spec_softmax", "store", "variant"},
     "bench": {"finder", "spec_attention", "store", "variant"},
     "doctor": {"store"},
 }
