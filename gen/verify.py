@@ -51,7 +51,7 @@ class Report:
             f"{'FAIL' if self.failed else 'ok  '} {self.name}: {len(self.verdicts)} cases",
             f"     worst o, in {self._worst('o')}",
             f"     worst lse, in {self._worst('lse')}",
-            f"     against plain attention: {_ratio(self.verdicts, 'row_ratio')} of the largest"
+            f"     against plain sums: {_ratio(self.verdicts, 'row_ratio')} of the largest"
             f" error allowed a row, {_ratio(self.verdicts, 'rms_ratio')} of the RMS a head",
         ]
         for case, verdict in self.verdicts.items():

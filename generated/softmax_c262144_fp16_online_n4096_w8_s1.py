@@ -17,7 +17,6 @@ import torch
 import triton
 import triton.language as tl
 
-COLUMNS = tl.constexpr(262144)
 LANES = tl.constexpr(2048)
 VECTORS = tl.constexpr(2)
 BLOCK_N = tl.constexpr(4096)

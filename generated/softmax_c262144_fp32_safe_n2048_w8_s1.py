@@ -14,7 +14,6 @@ import torch
 import triton
 import triton.language as tl
 
-COLUMNS = tl.constexpr(262144)
 LANES = tl.constexpr(1024)
 VECTORS = tl.constexpr(2)
 BLOCK_N = tl.constexpr(2048)

@@ -16,7 +16,6 @@ import torch
 import triton
 import triton.language as tl
 
-COLUMNS = tl.constexpr(262144)
 BLOCK_N = tl.constexpr(8192)
 STATES = tl.constexpr(256)
 NUM_WARPS = 8

@@ -16,7 +16,6 @@ import torch
 import triton
 import triton.language as tl
 
-COLUMNS = tl.constexpr(131072)
 K = tl.constexpr(8)
 BLOCK_K = tl.constexpr(8)
 LANES = tl.constexpr(1024)

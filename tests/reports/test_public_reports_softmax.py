@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from plain_inputs import FP32, close
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import attngen
 from attngen import finder
@@ -120,6 +121,19 @@ def test_b43_rows_of_size_zero(device: str, algorithm: str, shape: tuple[int, ..
     values, indices, p = attngen.softmax_topk(x, 2)
     assert values.shape == indices.shape == p.shape == (*shape[:-1], 2)
     assert (indices == -1).all() and (p == 0).all()
+
+
+def test_b46_shapes_of_fake_tensors(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launcher computes with shapes and strides alone, and reads no number of a tensor."""
+    stand_in = Launches()
+    spec = Softmax(columns=8192, dtype="bf16", single=True, log=True, lse=True)
+    monkeypatch.setattr(finder.find(spec), "_KERNEL", stand_in)
+    with FakeTensorMode():
+        x = torch.empty((3, 5, 700), dtype=torch.bfloat16, device=device).transpose(0, 1)
+        y, lse = attngen.softmax(x, log=True, return_lse=True)
+    assert (y.shape, y.dtype) == (x.shape, x.dtype)
+    assert (lse.shape, lse.dtype) == ((5, 3), FP32)
+    assert stand_in.grids == [(15,)]
 
 
 def test_b50_rows_of_65536_columns_compile_in_30_seconds(tmp_path: Path) -> None:
