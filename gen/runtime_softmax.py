@@ -73,8 +73,8 @@ def softmax(
         ValueError: for an argument of the wrong shape, strides or value.
     """
     columns, rows = _sizes(x)
-    given = x.dtype if out is None else getattr(out, "dtype", x.dtype)
-    dtype, out_type = _dtype("dtype", x.dtype), _dtype("out_dtype", out_dtype or given)
+    if out_dtype is None:
+        out_dtype = x.dtype if out is None else getattr(out, "dtype", x.dtype)
     if algorithm is None:
         short = "split" if rows < FEW_ROWS else "online"
         algorithm = "single" if columns <= MOST_SINGLE else short
@@ -87,15 +87,8 @@ def softmax(
         options |= {"scale": scale, "temperature": temperature}
     if mask is not None:
         options["mask"] = mask
-    features = {
-        algorithm: True,
-        "log": log,
-        "lse": return_lse,
-        "mask": mask is not None,
-        "scaled": scaled,
-        f"out_{out_type}": out_type != dtype,
-    }
-    kernel = _kernel(Softmax(columns=_bucket(columns), dtype=dtype, **features))
+    flags = (log, return_lse, mask is not None, scaled)
+    kernel = _kernel(_bucket(columns), x.dtype, out_dtype, algorithm, *flags)
     result: torch.Tensor | tuple[torch.Tensor, torch.Tensor] = kernel.softmax(x, **options)
     return result
 
@@ -130,8 +123,8 @@ def softmax_topk(x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor, t
         raise TypeError(f"k: got {k!r}, allowed is an int")
     if not 0 <= k <= MOST_K:
         raise ValueError(f"k: got {k}, allowed is 0 to {MOST_K}")
-    spec = SoftmaxTopk(columns=_bucket(columns), k=max(k, 1), dtype=_dtype("dtype", x.dtype))
-    result: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = _kernel(spec).softmax_topk(x, k)
+    kernel = _topk_kernel(_bucket(columns), x.dtype, max(k, 1))
+    result: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = kernel.softmax_topk(x, k)
     return result
 
 
@@ -157,8 +150,23 @@ def _bucket(columns: int) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _kernel(spec: Softmax | SoftmaxTopk) -> ModuleType:
-    """The module of the built kernel that serves a spec best; `spec.columns` is a row's bucket."""
+def _kernel(
+    columns: int, dtype: torch.dtype, out_dtype: torch.dtype, algorithm: str, *flags: bool
+) -> ModuleType:
+    """The module of the built softmax kernel that serves a bucket of columns best."""
+    name, out_name = _dtype("dtype", dtype), _dtype("out_dtype", out_dtype)
+    features = {algorithm: True, f"out_{out_name}": out_name != name}
+    features |= dict(zip(("log", "lse", "mask", "scaled"), flags, strict=True))
+    return _closest(Softmax(columns=columns, dtype=name, **features))
+
+
+@lru_cache(maxsize=1024)
+def _topk_kernel(columns: int, dtype: torch.dtype, k: int) -> ModuleType:
+    """The module of the built top-k kernel that serves a bucket of columns and a k best."""
+    return _closest(SoftmaxTopk(columns=columns, k=k, dtype=_dtype("dtype", dtype)))
+
+
+def _closest(spec: Softmax | SoftmaxTopk) -> ModuleType:
     built = [other for other in _built(spec.op) if _serves(other, spec)]
     return find(min(built, key=lambda other: _distance(other, spec), default=spec))
 

@@ -165,6 +165,8 @@ def _folded(*tensors: torch.Tensor) -> tuple[int, list[tuple[int, int]]] | None:
         The size of the inner dimension, then the strides (outer, inner) of every tensor; None
         where two dimensions are not enough.
     """
+    if all(tensor.is_contiguous() for tensor in tensors):
+        return 1, [(tensors[0].shape[-1], 0)] * len(tensors)
     sizes: list[int] = []
     strides: list[list[int]] = []
     for d, size in enumerate(tensors[0].shape[:-1]):

@@ -22,6 +22,7 @@ EVERYTHING = "softmax_c40_fp16_single_log_lse_mask_scaled_m4_w1_s1"
 @pytest.fixture(autouse=True)
 def fresh_lookups(device: str) -> None:
     runtime_softmax._kernel.cache_clear()
+    runtime_softmax._topk_kernel.cache_clear()
 
 
 @pytest.fixture
