@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from attngen.runtime_layouts import attention_varlen as attention_varlen
     from attngen.runtime_merge import merge_state as merge_state
     from attngen.runtime_merge import merge_states as merge_states
+    from attngen.runtime_softmax import softmax as softmax
+    from attngen.runtime_softmax import softmax_topk as softmax_topk
     from attngen.spec_attention import AttentionDecode as AttentionDecode
     from attngen.spec_attention import AttentionFwd as AttentionFwd
     from attngen.spec_attention import AttentionPaged as AttentionPaged
     from attngen.spec_attention import AttentionVarlen as AttentionVarlen
     from attngen.spec_merge import MergeState as MergeState
     from attngen.spec_merge import MergeStates as MergeStates
+    from attngen.spec_softmax import Softmax as Softmax
+    from attngen.spec_softmax import SoftmaxTopk as SoftmaxTopk
     from attngen.variant import Variant as Variant
     from attngen.variant import parse as parse
 
@@ -41,6 +45,8 @@ _HOMES = {
     "attention_paged": "runtime_layouts",
     "merge_state": "runtime_merge",
     "merge_states": "runtime_merge",
+    "softmax": "runtime_softmax",
+    "softmax_topk": "runtime_softmax",
     "load": "finder",
     "AttentionDecode": "spec_attention",
     "AttentionFwd": "spec_attention",
@@ -48,6 +54,8 @@ _HOMES = {
     "AttentionPaged": "spec_attention",
     "MergeState": "spec_merge",
     "MergeStates": "spec_merge",
+    "Softmax": "spec_softmax",
+    "SoftmaxTopk": "spec_softmax",
     "TileConfig": "config",
     "Variant": "variant",
     "parse": "variant",

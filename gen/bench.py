@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 
-from attngen import bench_decode, bench_prefill
+from attngen import bench_decode, bench_prefill, bench_softmax
 
 CELLS = {
     "attention_fwd": bench_prefill.cells,
     "attention_decode": bench_decode.cells,
+    "softmax": bench_softmax.cells,
+    "softmax_topk": bench_softmax.topk_cells,
 }
 """By operator: what makes its cells, for dtypes and a family of templates."""
 

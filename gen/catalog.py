@@ -14,11 +14,14 @@ from attngen.spec_attention import (
     AttentionVarlen,
 )
 from attngen.spec_merge import MergeState, MergeStates
+from attngen.spec_softmax import Softmax, SoftmaxTopk
 from attngen.variant import Variant
 
 HEAD_DIMS = (32, 64, 96, 128, 256)
 MERGE_HEAD_DIMS = (64, 128, 256)
 LAYOUTS = (AttentionVarlen, AttentionPaged)
+SINGLE_COLUMNS = (256, 1024, 8192, 32768)
+LONG_COLUMNS = 262144
 
 
 def specs() -> Iterator[Spec]:
@@ -26,6 +29,7 @@ def specs() -> Iterator[Spec]:
     yield from _attention_specs()
     yield from _decode_specs()
     yield from _merge_specs()
+    yield from _softmax_specs()
 
 
 def _attention_specs() -> Iterator[AttentionFwd]:
@@ -66,6 +70,21 @@ def _merge_specs() -> Iterator[MergeState | MergeStates]:
             yield spec(head_dim=128, dtype="bf16", **{feature: True})
     yield MergeStates(head_dim=128, dtype="bf16", ragged=True)
     yield MergeStates(head_dim=128, dtype="fp32", out_bf16=True)
+
+
+def _softmax_specs() -> Iterator[Spec]:
+    """Every dtype by rows in registers and in two passes; long rows split; features; top-k."""
+    for dtype in DTYPES:
+        for columns in SINGLE_COLUMNS:
+            yield Softmax(columns=columns, dtype=dtype, single=True)
+        yield Softmax(columns=LONG_COLUMNS, dtype=dtype, online=True)
+    for dtype in ("bf16", "fp32"):
+        yield Softmax(columns=LONG_COLUMNS, dtype=dtype, split=True)
+        yield SoftmaxTopk(columns=131072, k=8, dtype=dtype)
+    yield Softmax(columns=LONG_COLUMNS, dtype="fp32", safe=True)
+    yield Softmax(columns=8192, dtype="bf16", single=True, log=True, lse=True)
+    yield Softmax(columns=8192, dtype="bf16", single=True, mask=True)
+    yield Softmax(columns=LONG_COLUMNS, dtype="bf16", online=True, scaled=True, out_fp32=True)
 
 
 def catalog() -> dict[str, Variant]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +13,12 @@ import click
 from attngen import store
 from attngen.catalog import catalog
 from attngen.cli_roofline import roofline
-from attngen.config import BACKENDS, TARGETS, TileConfig
+from attngen.cli_specs import OUT, chosen, folder_of, spec_options
+from attngen.config import BACKENDS, TARGETS
 from attngen.errors import CannotCompile, InvalidSpec, NoGPU, NotGenerated
-from attngen.ops import OPS, default_config, why_no_tile
+from attngen.ops import OPS
 from attngen.render import render
-from attngen.spec import DTYPES, Spec, option
-from attngen.variant import Variant, parse
+from attngen.variant import parse
 
 Command = Callable[..., Any]
 _EXTRAS = dict.fromkeys(("torch", "triton", "numpy"), "kernels") | {"matplotlib": "plot"}
@@ -52,99 +49,9 @@ def main() -> None:
     """Generate, check, verify and compile attention kernels."""
 
 
-def _spec_options(command: Command) -> Command:
-    """Names, and the options that choose specs and tiles."""
-    features = {f.name: f for op in OPS.values() for f in op.spec.features if f.name != "causal"}
-    options = [
-        click.argument("names", nargs=-1, metavar="[NAME]..."),
-        click.option(
-            "--op", type=click.Choice(list(OPS)), default="attention_fwd", show_default=True
-        ),
-        click.option(
-            "--head-dim", type=int, multiple=True, help="Columns of q and k, or of o; repeats."
-        ),
-        click.option("--head-dim-v", type=int, help="Columns of v; --head-dim where not given."),
-        click.option(
-            "--dtype", multiple=True, metavar="DTYPE", help=f"One of {', '.join(DTYPES)}; repeats."
-        ),
-        click.option("--causal/--no-causal", default=None, help="Neither of them: both."),
-        *(click.option(option(f.name), is_flag=True, help=f"{f.help}.") for f in features.values()),
-        click.option("--block-m", type=int, help="Rows a program."),
-        click.option("--block-n", type=int, help="Keys a step."),
-        click.option("--num-warps", type=int),
-        click.option("--num-stages", type=int),
-    ]
-    return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
-
-
-def _chosen(options: dict[str, Any], target: str | None = None) -> list[Variant] | None:
-    """The variants that names and options ask for; None where they ask for none.
-
-    For the target sm_90 tiles are those of the Hopper family where that can do the spec.
-    """
-    names = options.pop("names")
-    tile = {
-        name: value
-        for name in ("block_m", "block_n", "num_warps", "num_stages")
-        if (value := options.pop(name)) is not None
-    }
-    head_dims, dtypes = options.pop("head_dim"), options.pop("dtype")
-    if not head_dims and not dtypes:
-        if target:
-            raise click.UsageError("--target goes with --head-dim and --dtype: it chooses a tile")
-        return [parse(name) for name in names] or None
-    if not head_dims or not dtypes:
-        missing = "--head-dim" if dtypes else "--dtype"
-        raise click.UsageError(f"{missing} is missing: a spec needs --head-dim and --dtype")
-    specs = _specs(head_dims, dtypes, options)
-    variants = [Variant(spec, _config(spec, tile, target)) for spec in specs]
-    return [parse(name) for name in names] + variants
-
-
-def _specs(head_dims: Any, dtypes: Any, options: dict[str, Any]) -> Iterator[Spec]:
-    """The specs of an operator that the options ask for; causal and not, if they say neither."""
-    spec_class = OPS[options.pop("op")].spec
-    known = {field.name for field in fields(spec_class)}
-    given = {name: value for name, value in options.items() if value not in (None, False)}
-    words = {option(name): name for name in given}
-    if options["causal"] is False:
-        words["--no-causal"] = "causal"
-    for word, name in words.items():
-        if name not in known:
-            raise click.UsageError(f"{word} is no option of --op {spec_class.op}")
-    both = (False, True) if "causal" in known and options["causal"] is None else (None,)
-    for head_dim, dtype, causal in itertools.product(head_dims, dtypes, both):
-        extra = {} if causal is None else {"causal": causal}
-        yield spec_class(dtype=dtype, **{"head_dim": head_dim, **given, **extra})
-
-
-def _config(spec: Spec, tile: dict[str, int], target: str | None) -> TileConfig:
-    backend = "sm90" if target == "sm_90" else "triton"
-    if reason := why_no_tile(spec, backend):
-        click.echo(f"portable kernel for {spec.name}: {reason}", err=True)
-        backend = "triton"
-    elif backend == "sm90":
-        click.echo(f"Hopper kernel (sm90) for {spec.name}", err=True)
-    default = default_config(spec, backend)
-    return TileConfig(**{**vars(default), **tile})
-
-
-def _folder(out: Path | None) -> Path:
-    if out is not None:
-        return out
-    if not store.in_checkout():
-        raise click.UsageError("--out is missing: outside a checkout it says where kernels go")
-    return store.generated()
-
-
-_OUT = click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), help="Folder of kernels."
-)
-
-
 @main.command()
-@_spec_options
-@_OUT
+@spec_options
+@OUT
 @click.option(
     "--target",
     type=click.Choice(list(TARGETS)),
@@ -152,8 +59,8 @@ _OUT = click.option(
 )
 def build(out: Path | None, target: str | None, **options: Any) -> None:
     """Render kernels into a folder: those named, those the options ask for, or the catalog."""
-    folder = _folder(out)
-    variants = _chosen(options, target) or list(catalog().values())
+    folder = folder_of(out)
+    variants = chosen(options, target) or list(catalog().values())
     try:
         for variant in variants:
             written = store.write(variant, folder)
@@ -166,7 +73,7 @@ def build(out: Path | None, target: str | None, **options: Any) -> None:
 
 
 @main.command("list")
-@_OUT
+@OUT
 @click.option("--json", "as_json", is_flag=True, help="For a program to read.")
 def list_(out: Path | None, as_json: bool) -> None:
     """List the kernels that are built, where they are looked for."""
@@ -211,7 +118,7 @@ def check(folder: Path | None, as_json: bool) -> None:
 
 
 @main.command()
-@_spec_options
+@spec_options
 @click.option(
     "--target", type=click.Choice(list(TARGETS)), multiple=True, help="Repeats; all if not given."
 )
@@ -220,17 +127,17 @@ def compile(target: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Compile for named GPUs, without one: registers, spills and shared memory."""
     from attngen import compile as compiler
 
-    chosen = _chosen(options)
-    variants = chosen or list(catalog().values())
+    asked = chosen(options)
+    variants = asked or list(catalog().values())
     targets = [TARGETS[name] for name in target or TARGETS]
     # Nobody asked for Hopper kernels on other GPUs where nobody named a kernel and a target.
-    reports = compiler.reports(variants, targets, skip=chosen is None or not target)
+    reports = compiler.reports(variants, targets, skip=asked is None or not target)
     sys.exit(_print_all(reports, as_json))
 
 
 @main.command()
-@_spec_options
-@_OUT
+@spec_options
+@OUT
 @click.option(
     "--interpret",
     flag_value="always",
@@ -250,7 +157,7 @@ def verify(out: Path | None, interpret: str | None, as_json: bool, **options: An
     device = choose_device(interpret)
     from attngen import verify as verifier
 
-    sys.exit(_print_all(verifier.reports(_chosen(options), out, device), as_json))
+    sys.exit(_print_all(verifier.reports(chosen(options), out, device), as_json))
 
 
 @main.command()

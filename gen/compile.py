@@ -142,9 +142,11 @@ def compile_variant(variant: Variant, target: Target, text: str | None = None) -
     Raises:
         CannotCompile: where the compiler refuses; the message is the compiler's.
     """
+    names = context(variant)
     kernels = [
-        compile_kernel(variant, target, text, constants)
-        for constants in context(variant)["specialisations"]
+        compile_kernel(variant, target, text, constants, function)
+        for function in names.get("functions", (variant.name,))
+        for constants in names["specialisations"]
     ]
     serialised = False
     if target.backend == "hip":
@@ -167,10 +169,12 @@ def compile_kernel(
     target: Target,
     text: str | None = None,
     constants: dict[str, Any] | None = None,
+    function: str | None = None,
 ) -> Any:
     """Triton's compiled kernel of a variant for a target; `.asm` holds what each pass made.
 
-    `constants` are the compile-time arguments, those of the usual call where they are not given.
+    `constants` are the compile-time arguments, those of the usual call where they are not given;
+    `function` is a kernel of the module that has not the variant's name.
     """
     import triton
     from triton.backends.compiler import GPUTarget
@@ -182,14 +186,20 @@ def compile_kernel(
         raise CannotCompile(reason)
     with tempfile.TemporaryDirectory() as folder:
         module = load_text(variant.name, text or render(variant), folder)
-        function = getattr(module, variant.name)
-        signature = {name: _type(name, names) for name in function.arg_names}
+        kernel = getattr(module, function or variant.name)
+        signature = {name: _type(name, names) for name in kernel.arg_names}
         parameters = list(signature)
-        fixed = {(parameters.index(name),): value for name, value in constants.items()}
+        fixed = {
+            (parameters.index(name),): value
+            for name, value in constants.items()
+            if name in signature
+        }
+        multiples = names.get("multiples_of_16", ())
         aligned = {
             (parameters.index(name),): [["tt.divisibility", 16]]
             for name, type_ in signature.items()
-            if type_.startswith("*") or name.startswith("stride_")
+            if type_ != "constexpr"
+            and (type_.startswith("*") or name.startswith("stride_") or name in multiples)
         }
         options: dict[str, Any] = {
             "num_warps": variant.config.num_warps,
@@ -203,7 +213,7 @@ def compile_kernel(
             from triton.compiler import ASTSource as Source
 
             options["num_stages"] = variant.config.num_stages
-        source = Source(function, signature, fixed, aligned)
+        source = Source(kernel, signature, fixed, aligned)
         gpu = GPUTarget(target.backend, target.arch, target.warp_size)
         try:
             return triton.compile(source, target=gpu, options=options)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from attngen import context_decode, context_gluon, context_merge, context_triton
+from attngen import (
+    context_decode,
+    context_gluon,
+    context_merge,
+    context_softmax,
+    context_triton,
+)
 from attngen.context_attention import DTYPE_WORDS
 from attngen.variant import Variant
 
@@ -17,6 +23,8 @@ _NAMES = {
     ("attention_paged", "triton"): context_triton.names,
     ("merge_state", "triton"): context_merge.names,
     ("merge_states", "triton"): context_merge.names,
+    ("softmax", "triton"): context_softmax.softmax,
+    ("softmax_topk", "triton"): context_softmax.topk,
 }
 
 

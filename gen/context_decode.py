@@ -13,12 +13,16 @@ from attngen.variant import Variant
 _TL_DTYPES = {"fp16": "tl.float16", "bf16": "tl.bfloat16", "fp32": "tl.float32"}
 _POINTERS = {
     "lse_ptr": "*fp32",
+    "lse_split_ptr": "*fp32",
     "seqlens_kv_ptr": "*i32",
     "block_table_ptr": "*i32",
     "alibi_slopes_ptr": "*fp32",
     "sinks_ptr": "*fp32",
     "causal_offset_ptr": "*i64",
 }
+
+_MERGED = ("o_split_ptr", "lse_split_ptr", "heads_q")
+"""The parameters of the merge of splits that the first kernel has not."""
 
 
 def names(variant: Variant) -> dict[str, Any]:
@@ -48,8 +52,9 @@ def names(variant: Variant) -> dict[str, Any]:
         "expands": spec.alibi,
         "kernel_parameters": list(arguments),
         "kernel_arguments": list(arguments.values()),
-        "kernel_signature": {name: _triton_type(name, spec) for name in arguments},
+        "kernel_signature": {name: _triton_type(name, spec) for name in (*arguments, *_MERGED)},
         "unspecialised": [name for name in arguments if _is_count(name)],
+        "functions": [variant.name, "merge_splits"],
         "specialisations": [dict.fromkeys(left_out)],
     }
 
@@ -104,7 +109,7 @@ def _is_count(parameter: str) -> bool:
 
 def _triton_type(parameter: str, spec: AttentionDecode) -> str:
     """What Triton calls the type of a kernel parameter in the usual call, with several splits."""
-    if parameter == "o_ptr":
+    if parameter in ("o_ptr", "o_split_ptr"):
         return "*fp32"
     if parameter.endswith("_ptr"):
         return _POINTERS.get(parameter, f"*{spec.dtype}")

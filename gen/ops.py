@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from attngen import tiles_attention, tiles_decode, tiles_merge
+from attngen import tiles_attention, tiles_decode, tiles_merge, tiles_softmax
 from attngen.config import BACKENDS, Target, TileConfig
 from attngen.errors import InvalidSpec
 from attngen.spec import Spec
@@ -16,6 +16,7 @@ from attngen.spec_attention import (
     AttentionVarlen,
 )
 from attngen.spec_merge import MergeState, MergeStates
+from attngen.spec_softmax import Softmax, SoftmaxTopk
 
 
 class Tiles(Protocol):
@@ -54,6 +55,8 @@ OPS: dict[str, Op] = {
         Op(AttentionPaged, tiles_attention),
         Op(MergeState, tiles_merge),
         Op(MergeStates, tiles_merge),
+        Op(Softmax, tiles_softmax),
+        Op(SoftmaxTopk, tiles_softmax),
     )
 }
 

@@ -13,12 +13,14 @@ from attngen import (
     cases_decode,
     cases_layouts,
     cases_merge,
+    cases_softmax,
     finder,
     store,
     verify_attention,
     verify_decode,
     verify_layouts,
     verify_merge,
+    verify_softmax,
 )
 from attngen.reference.checks import Verdict
 from attngen.variant import Variant, parse
@@ -33,6 +35,8 @@ OPS: dict[str, tuple[Cases, Check]] = {
     "attention_paged": (cases_layouts.paged_cases, verify_layouts.check_paged),
     "merge_state": (cases_merge.cases, verify_merge.check),
     "merge_states": (cases_merge.cases, verify_merge.check),
+    "softmax": (cases_softmax.cases, verify_softmax.check),
+    "softmax_topk": (cases_softmax.topk_cases, verify_softmax.check_topk),
 }
 """By operator: its table of cases, and what holds a kernel to the reference on one of them."""
 
@@ -65,6 +69,8 @@ class Report:
             f"{'FAIL' if self.failed else 'ok  '} {self.name}: {len(self.verdicts)} cases",
             f"     worst o, in {self._worst('o')}",
             f"     worst lse, in {self._worst('lse')}",
+            f"     against plain sums: {_ratio(self.verdicts, 'row_ratio')} of the largest"
+            f" error allowed a row, {_ratio(self.verdicts, 'rms_ratio')} of the RMS a head",
         ]
         row, head = _ratio(self.verdicts, "row_ratio"), _ratio(self.verdicts, "rms_ratio")
         if row or head:

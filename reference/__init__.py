@@ -11,7 +11,16 @@ from attngen.reference.budget_merge import merge_budget
 from attngen.reference.cascade import cascade_attention
 from attngen.reference.layouts import attention_paged, attention_varlen
 from attngen.reference.merge import merge_state, merge_states
-from attngen.reference.softmax import logsumexp, naive_softmax, online_softmax, safe_softmax
+from attngen.reference.softmax import (
+    log_softmax,
+    logits,
+    logsumexp,
+    naive_softmax,
+    online_softmax,
+    safe_softmax,
+    softmax_topk,
+)
+from attngen.reference.softmax_budget import softmax_budget
 from attngen.reference.statistical import statistical_budget
 
 __all__ = [
@@ -21,6 +30,8 @@ __all__ = [
     "cascade_attention",
     "cost",
     "error_budget",
+    "log_softmax",
+    "logits",
     "logsumexp",
     "merge_budget",
     "merge_state",
@@ -29,5 +40,7 @@ __all__ = [
     "online_attention",
     "online_softmax",
     "safe_softmax",
+    "softmax_budget",
+    "softmax_topk",
     "statistical_budget",
 ]

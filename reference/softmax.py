@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from attngen.reference.arguments import check_block, real_array
+from attngen.reference.arguments import check_block, check_number, real_array
 from attngen.reference.problem import Array
 
 
@@ -100,6 +100,104 @@ def logsumexp(x: ArrayLike) -> Array:
     l = _exp_minus(x, m).sum(axis=-1, keepdims=True)
     y: Array = (m + np.log(np.where(l == 0, x.dtype.type(1), l)))[..., 0]
     return y
+
+
+def logits(
+    x: ArrayLike,
+    *,
+    mask: ArrayLike | None = None,
+    scale: float = 1.0,
+    temperature: float = 1.0,
+) -> Array:
+    """What softmax is taken of: x scale / temperature, -inf where x is -inf or masked.
+
+    Args:
+        x: Any real dtype, [..., n]; integers are taken as float64.
+        mask: bool, broadcasts to `x`; True = visible. What is masked may hold anything.
+        scale: Finite; zero and negative ones too. An entry of -inf stays -inf whatever the scale,
+            and one of +inf is NaN, so that its row is.
+        temperature: Finite and above 0.
+
+    Returns:
+        Shape and floating type of `x`.
+
+    Raises:
+        TypeError: An argument is of the wrong kind or dtype.
+        ValueError: An argument has a wrong shape or value.
+    """
+    x = _floating(x)
+    kind = x.dtype.type
+    factor = kind(
+        check_number("scale", scale) / check_number("temperature", temperature, positive=True)
+    )
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        s = np.where(x == np.inf, kind(np.nan), np.where(x == -np.inf, x, x * factor))
+    if mask is None:
+        return s
+    visible = np.asarray(mask)
+    if visible.dtype != np.bool_:
+        raise TypeError(f"mask: got dtype {visible.dtype}; must be bool, True = visible")
+    try:
+        visible = np.broadcast_to(visible, x.shape)
+    except ValueError:
+        raise ValueError(
+            f"mask: got shape {visible.shape}; must broadcast to {list(x.shape)}"
+        ) from None
+    return np.where(visible, s, kind(-np.inf))
+
+
+def log_softmax(x: ArrayLike) -> Array:
+    """Logarithm of softmax, x - logsumexp(x), as (x - m) - log(sum(exp(x - m))).
+
+    Args:
+        x: Any real dtype, [..., n]; integers are taken as float64.
+
+    Returns:
+        Shape and floating type of `x`: -inf in a row of nothing but -inf, NaN in a row with +inf or
+        NaN.
+
+    Raises:
+        TypeError: `x` is not of real numbers.
+        ValueError: `x` has no axis.
+    """
+    x = _floating(x)
+    m = x.max(axis=-1, keepdims=True, initial=-np.inf)
+    l = _exp_minus(x, m).sum(axis=-1, keepdims=True)
+    shift = np.where(m == -np.inf, x.dtype.type(0), m)
+    with np.errstate(invalid="ignore", over="ignore"):
+        y: Array = (x - shift) - np.log(np.where(l == 0, x.dtype.type(1), l))
+    return y
+
+
+def softmax_topk(x: ArrayLike, k: int) -> tuple[Array, Array, Array]:
+    """The k largest entries of each row, where they stand, and their softmax over the whole row.
+
+    Args:
+        x: Any real dtype, [..., n]; integers are taken as float64.
+        k: Entries a row, 1 or more.
+
+    Returns:
+        (values, indices, probabilities), each [..., k], largest first; of equal entries the one
+        with the lower index comes first. values and probabilities have the floating type of `x`,
+        indices are int64. An entry of -inf counts as masked: ranks for which a row has no other
+        entry left hold (-inf, -1, 0). In a row with +inf or NaN all ranks hold (NaN, -1, NaN).
+
+    Raises:
+        TypeError: `x` is not of real numbers, or `k` is not an integer.
+        ValueError: `x` has no axis, or `k` is below 1.
+
+    Source: Milakov and Gimelshein, arXiv 1805.02867, algorithm 4.
+    """
+    x = _floating(x)
+    check_block("k", k)
+    room = [(0, 0)] * (x.ndim - 1) + [(0, k)]
+    padded = np.pad(x, room, constant_values=-np.inf)
+    indices = np.argsort(-padded, axis=-1, kind="stable")[..., :k]
+    values = np.take_along_axis(padded, indices, axis=-1)
+    y = np.take_along_axis(np.pad(safe_softmax(x), room), indices, axis=-1)
+    broken = np.isnan(logsumexp(x))[..., None]
+    values, y = (np.where(broken, x.dtype.type(np.nan), a) for a in (values, y))
+    return values, np.where(values > -np.inf, indices, -1), y
 
 
 def _streamed(x: Array, block: int) -> tuple[Array, Array]:

@@ -12,7 +12,8 @@ from target_mutants import HARMLESS, ONLY_ON_GPU
 PAGE = Path(__file__).parents[2] / "docs" / "planted-faults.md"
 
 CHECKS = {
-    "hard o": "an element of o is further from the reference than its error budget",
+    "hard o": "an element of o (of a row softmax: y) is further from the reference than its error"
+    " budget",
     "hard lse": "the same of lse",
     "NaN o": "an infinity or NaN in o where the reference has none, or the other way round",
     "NaN lse": "the same of lse",
@@ -20,6 +21,8 @@ CHECKS = {
     "sharp head": "within the budget, but a head's root mean square error is over 1.25 times"
     " plain attention's",
     "bits": "a state that is alone among empty ones does not come out bit for bit",
+    "values": "an entry that top-k gives is not the reference's",
+    "indices": "a column that top-k gives is not the reference's",
     "rows around out": "something was written beside the rows and columns of out",
     "given out": "the tensor that was given as out does not hold the result",
     "refusal": "a wrong call is not refused, or not by the name of its argument",
@@ -55,7 +58,9 @@ def page() -> str:
         " `tests/mutants/probes.py` and its",
         "neighbours. Where o is beyond its budget, the sharp checks are not asked. Kernels are"
         " named without `attention_fwd_`",
-        "and their tile, which is 16 queries by 16 keys, or 8 rows of a merge.",
+        "and their tile, which is 16 queries by 16 keys, or 8 rows of a merge; those of row softmax"
+        " by their whole names.",
+        "Cases of `attngen verify` have the same names for other operators and are other inputs.",
     ]
     for part, mutants in BY_PART.items():
         lines += ["", f"## {part}", "", "| fault | kernel | input | found by |"]

@@ -53,6 +53,7 @@ def failed_checks(verdict: Verdict) -> set[str]:
             checks.add(f"{'NaN' if _not_finite(worst) else 'hard'} {output}")
     if not {"NaN o", "hard o"} & checks:
         checks |= {f"sharp {scope}" for scope in ("row", "head") if f"sharp: {scope}" in words}
+    checks |= {what for what in ("values", "indices") if f" {what} are not" in words}
     if "wrote beyond" in words:
         checks.add("rows around out")
     if "bits: " in words:

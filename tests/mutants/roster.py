@@ -19,10 +19,13 @@ import numpy as np
 import page_mutants
 import precision_mutants
 import refusals  # noqa: F401  (enters the wrong calls in PROBES)
+import row_launcher_mutants
+import row_mutants
 import score_mutants
 import sequence_mutants
 import softmax_mutants
 import target_mutants
+import topk_mutants
 import torch
 import window_mutants
 from far_probes import FAR_PROBES
@@ -30,6 +33,7 @@ from layout_probes import FAR_LAYOUTS
 from merge_probes import MERGE_FAR_PROBES
 from mutant import Mutant, clean_text
 from probes import look_up
+from row_probes import FAR_ROWS
 from triton.runtime.errors import InterpreterError
 
 from attngen import interpret
@@ -66,6 +70,9 @@ BY_PART: dict[str, tuple[Mutant, ...]] = {
     "Merging many states": merge_list_mutants.LISTS,
     "Merging lists of states": merge_list_mutants.LISTS_BY_TOKEN,
     "Merging: arguments": merge_list_mutants.MERGE_CHECKS,
+    "Row softmax": row_mutants.ROWS,
+    "Row softmax: the launcher": row_launcher_mutants.LAUNCHER,
+    "Softmax with top-k": topk_mutants.TOPK,
     "What only compiling shows": target_mutants.COMPILED,
 }
 MUTANTS = {mutant.name: mutant for part in BY_PART.values() for mutant in part}
@@ -84,7 +91,7 @@ def failed(kernel: str, text: str, probe: str) -> set[str]:
     interpret.repair()
     with tempfile.TemporaryDirectory() as folder:
         module = load_text(kernel, text, folder)
-        far = FAR_PROBES | FAR_LAYOUTS | MERGE_FAR_PROBES
+        far = FAR_PROBES | FAR_LAYOUTS | MERGE_FAR_PROBES | FAR_ROWS
         allocation = nullcontext() if probe in far else _nan_filled()
         # What a wrong kernel does to numbers is no news.
         with allocation, np.errstate(all="ignore"), warnings.catch_warnings():

@@ -33,6 +33,8 @@ def test_the_public_names():
         "cascade_attention",
         "cost",
         "error_budget",
+        "log_softmax",
+        "logits",
         "logsumexp",
         "merge_budget",
         "merge_state",
@@ -41,6 +43,8 @@ def test_the_public_names():
         "online_attention",
         "online_softmax",
         "safe_softmax",
+        "softmax_budget",
+        "softmax_topk",
         "statistical_budget",
     }
     assert inspect.isfunction(reference.attention)

@@ -45,20 +45,13 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
 STATES = 4
 """The issue of merging, decoding, paged and varlen attention and cascades."""
 TUNING = 6
-SOFTMAX = 7
 
 # What a row asks of features that do not exist yet: (issue, what). An issue is not done before
 # its rows are tested; whoever tests one takes it out here.
 OWED: dict[str, list[tuple[int, str]]] = {
-    "B02": [(SOFTMAX, "a row of the most negative float through the softmax kernel")],
     "B10": [(STATES, "a shared prefix by the cascade kernels")],
-    "B36": [(SOFTMAX, "row strides of the softmax kernel")],
-    "B42": [
-        (SOFTMAX, "70000 rows of softmax"),
-    ],
     "B47": [(TUNING, "tune skips what does not fit and says so")],
     "B49": [(TUNING, "a tuning file of another GPU, version or shape is a miss")],
-    "B50": [(SOFTMAX, "65536 columns compile in 30 seconds")],
 }
 
 # What a CPU cannot show of features that exist: tests that are marked gpu and named by the row, in

@@ -1,0 +1,247 @@
+# Generated from templates/triton/softmax.py.jinja; do not edit. Regenerate: attngen build
+#   softmax_c262144_bf16_online_scaled_out_fp32_n4096_w8_s1
+"""Softmax of scaled rows, online, bfloat16 to float32.
+
+    s = x * scale / temperature
+    y = exp(s - lse),    lse = log(sum(exp(s)))
+
+One program computes one row in two passes. In the first each thread keeps the state of its own
+columns, the largest so far (m) and the sum of exp(x - m) (l), rescaled when m grows, and the
+threads' states are merged at its end; the second writes, from the end of the row to its beginning,
+since the end was read last. Milakov and Gimelshein, arXiv 1805.02867, algorithm 3. All sums are
+float32.
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+LANES = tl.constexpr(2048)
+VECTORS = tl.constexpr(2)
+BLOCK_N = tl.constexpr(4096)
+NUM_WARPS = 8
+NUM_STAGES = tl.constexpr(1)
+DTYPE = torch.bfloat16
+OUT_DTYPE = torch.float32
+LOG2_E = tl.constexpr(1.4426950408889634)
+LOWEST = tl.constexpr(-3.4028234663852886e38)
+
+
+@triton.jit
+def online_softmax_step(x, m, l, scale_log2):
+    """Fold VECTORS logits of each lane into the lanes' states (m, l).
+
+    scale_log2 takes a difference of logits to base 2. The difference comes first, so that logits
+    of any size keep its full precision and no exponential exceeds 1.
+    """
+    m_new = tl.maximum(m, tl.max(x, 0))
+    p = tl.math.exp2((x - m_new[None, :]) * scale_log2)
+    l = l * tl.math.exp2((m - m_new) * scale_log2) + tl.sum(p, 0)
+    return m_new, l
+
+
+@triton.jit
+def softmax_c262144_bf16_online_scaled_out_fp32_n4096_w8_s1(
+    x_ptr,
+    y_ptr,
+    stride_x_outer,
+    stride_x_inner,
+    stride_x_column,
+    stride_y_outer,
+    stride_y_inner,
+    stride_y_column,
+    inner,
+    columns,
+    sign,
+    scale,
+):
+    """Compute one row: a state in the first pass, the output in the second."""
+    row = tl.program_id(0)
+    # Addresses, in 64 bits: a row times its stride may exceed 32.
+    outer, within = (row // inner).to(tl.int64), (row % inner).to(tl.int64)
+    x_row = x_ptr + outer * stride_x_outer + within * stride_x_inner
+    y_row = y_ptr + outer * stride_y_outer + within * stride_y_inner
+    step = tl.arange(0, VECTORS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
+    full_end = columns // BLOCK_N * BLOCK_N
+
+    # m starts at the lowest finite number with l = 0, which any logit replaces without a trace;
+    # -inf itself would make -inf - m NaN.
+    m = tl.full([LANES], LOWEST, tl.float32)
+    l = tl.zeros([LANES], tl.float32)
+    for start in tl.range(0, full_end, BLOCK_N, num_stages=NUM_STAGES):
+        offs = start + step
+        at = offs.to(tl.int64)
+        x = tl.load(x_row + at * stride_x_column).to(tl.float32)
+        x = tl.where(tl.abs(x) < float("inf"), x * sign, x)
+        m, l = online_softmax_step(x, m, l, scale * LOG2_E)
+    for start in tl.range(full_end, columns, BLOCK_N):
+        offs = start + step
+        held = offs < columns
+        at = offs.to(tl.int64)
+        x = tl.load(x_row + at * stride_x_column, mask=held, other=float("-inf")).to(tl.float32)
+        x = tl.where(tl.abs(x) < float("inf"), x * sign, x)
+        m, l = online_softmax_step(x, m, l, scale * LOG2_E)
+
+    # The lanes' states are merged.
+    m_lanes = m
+    m = tl.max(m_lanes, 0)
+    l = tl.sum(l * tl.math.exp2((m_lanes - m) * (scale * LOG2_E)), 0)
+    # A row of nothing but -inf is the empty state: y = 0, lse = -inf.
+    l = tl.where(l == 0.0, 1.0, l)
+    inverse_l = 1.0 / l
+
+    # The end of the row was read last: what is still in a cache is read first.
+    for start in tl.range(full_end, columns, BLOCK_N):
+        offs = start + step
+        held = offs < columns
+        at = offs.to(tl.int64)
+        x = tl.load(x_row + at * stride_x_column, mask=held, other=float("-inf")).to(tl.float32)
+        x = tl.where(tl.abs(x) < float("inf"), x * sign, x)
+        y = tl.math.exp2((x - m) * (scale * LOG2_E)) * inverse_l
+        tl.store(y_row + at * stride_y_column, y.to(tl.float32), mask=held)
+    for done in tl.range(0, full_end, BLOCK_N, num_stages=NUM_STAGES):
+        start = full_end - BLOCK_N - done
+        offs = start + step
+        at = offs.to(tl.int64)
+        x = tl.load(x_row + at * stride_x_column).to(tl.float32)
+        x = tl.where(tl.abs(x) < float("inf"), x * sign, x)
+        y = tl.math.exp2((x - m) * (scale * LOG2_E)) * inverse_l
+        tl.store(y_row + at * stride_y_column, y.to(tl.float32))
+
+
+def softmax(
+    x: torch.Tensor,
+    *,
+    scale: float = 1.0,
+    temperature: float = 1.0,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Softmax of scaled rows, online, bfloat16 to float32.
+
+    There is no backward. Tensors may have any strides; where the leading dimensions do not fold
+    into two by their strides, x is copied first, and out is refused. out may be x itself. The
+    launch does not synchronise and is safe inside CUDA-graph capture.
+
+    Args:
+        x: [..., n], bfloat16, rows of any length below 2**30.
+        scale: any finite factor of the entries; an entry of -inf stays -inf whatever the factor.
+        temperature: finite and above 0, divides them.
+        out: takes y, shaped like x; allocated if not given.
+
+    Returns:
+        y: like x, float32.
+        A row of nothing but -inf has y = 0; a row with +inf or NaN is NaN.
+
+    Raises:
+        TypeError: an argument of the wrong type, dtype or device.
+        ValueError: an argument of the wrong shape, strides or value.
+    """
+    _check_tensor("x", x, DTYPE, x)
+    if x.dim() == 0:
+        raise ValueError("x: got a single number, allowed is a tensor [..., n]")
+    columns, num_rows = x.shape[-1], math.prod(x.shape[:-1])
+    if columns >= 2**30:
+        raise ValueError(f"x: got rows of {columns}, allowed are less than 2**30 columns")
+    if num_rows >= 2**31:
+        raise ValueError(f"x: got {num_rows} rows, allowed are less than 2**31")
+    if not math.isfinite(scale):
+        raise ValueError(f"scale: got {scale}, allowed is any finite number")
+    if not (math.isfinite(temperature) and temperature > 0):
+        raise ValueError(f"temperature: got {temperature}, allowed is any finite number above 0")
+    # log2(e) times the factor has to fit in float32.
+    factor = min(max(scale / temperature, -2.3e38), 2.3e38)
+    # The kernel's scale is positive, so that the largest entry is the largest logit. The sign goes
+    # into x; a factor below the smallest normal float32 counts as 0: x times 0, scale 1.
+    sign, scale = math.copysign(1.0, factor), abs(factor)
+    if scale < 2.0**-126:
+        sign, scale = 0.0, 1.0
+    if out is None:
+        out = x.new_empty(x.shape, dtype=OUT_DTYPE)
+    else:
+        _check_tensor("out", out, OUT_DTYPE, x)
+        if out.shape != x.shape:
+            raise ValueError(f"out: got shape {tuple(out.shape)}, allowed is {tuple(x.shape)}")
+        if any(n > 1 and step == 0 for n, step in zip(out.shape, out.stride(), strict=True)):
+            raise ValueError(f"out: got strides {out.stride()}, allowed are any but 0")
+    if num_rows == 0 or columns == 0:
+        return out
+    folded = _folded(x, out)
+    if folded is None:
+        x = x.contiguous()
+        folded = _folded(x, out)
+    if folded is None:
+        raise ValueError(
+            f"out: got strides {out.stride()}, allowed are those that fold leading dimensions"
+            " into two"
+        )
+    inner, (x_strides, out_strides) = folded
+    num_tiles = num_rows
+    with torch.cuda.device(x.get_device()):
+        _KERNEL[(num_tiles,)](
+            x,
+            out,
+            x_strides[0],
+            x_strides[1],
+            x.stride(-1),
+            out_strides[0],
+            out_strides[1],
+            out.stride(-1),
+            inner,
+            columns,
+            sign,
+            scale,
+            num_warps=NUM_WARPS,
+            num_stages=NUM_STAGES.value,
+            enable_fp_fusion=True,
+        )
+    return out
+
+
+_KERNEL = softmax_c262144_bf16_online_scaled_out_fp32_n4096_w8_s1
+_INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
+
+
+def _check_tensor(name: str, tensor: torch.Tensor, dtype: torch.dtype, x: torch.Tensor) -> None:
+    """Hold a tensor to a dtype and to x's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
+    if tensor.dtype != dtype:
+        raise TypeError(f"{name}: got {tensor.dtype}, allowed is {dtype}")
+    if tensor.device != x.device:
+        raise TypeError(f"{name}: got device {tensor.device}, allowed is that of x ({x.device})")
+    if not (tensor.is_cuda or _INTERPRETED):
+        raise TypeError(
+            f"{name}: got device {tensor.device}, allowed is a GPU"
+            " (or the CPU, with TRITON_INTERPRET=1 set before triton is imported)"
+        )
+
+
+def _folded(*tensors: torch.Tensor) -> tuple[int, list[tuple[int, int]]] | None:
+    """The leading dimensions of tensors of one shape as two, by strides alone.
+
+    Returns:
+        The size of the inner dimension, then the strides (outer, inner) of every tensor; None
+        where two dimensions are not enough.
+    """
+    if all(tensor.is_contiguous() for tensor in tensors):
+        return 1, [(tensors[0].shape[-1], 0)] * len(tensors)
+    sizes: list[int] = []
+    strides: list[list[int]] = []
+    for d, size in enumerate(tensors[0].shape[:-1]):
+        steps = [tensor.stride(d) for tensor in tensors]
+        if size == 1:
+            continue
+        if sizes and strides[-1] == [step * size for step in steps]:
+            sizes[-1], strides[-1] = sizes[-1] * size, steps
+        else:
+            sizes.append(size)
+            strides.append(steps)
+    if len(sizes) > 2:
+        return None
+    none = [0] * len(tensors)
+    if len(sizes) < 2:
+        # One dimension is the outer one: an inner size of 1 is known when a kernel is compiled.
+        return 1, list(zip(strides[0] if strides else none, none, strict=True))
+    return sizes[1], list(zip(*strides, strict=True))

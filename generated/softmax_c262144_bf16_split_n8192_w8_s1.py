@@ -1,0 +1,252 @@
+# Generated from templates/triton/softmax.py.jinja; do not edit. Regenerate: attngen build
+#   softmax_c262144_bf16_split_n8192_w8_s1
+"""Softmax of rows, split, bfloat16.
+
+    y = exp(x - lse),    lse = log(sum(exp(x)))
+
+A row is cut into parts of 8192 columns, one a program. A first launch computes the state of every
+part, its largest entry (m) and the sum of exp(x - m) (l); in a second one each program merges the
+states of its row and writes its part. The parts do not depend on how many rows there are. Milakov
+and Gimelshein, arXiv 1805.02867, section 3.1. All sums are float32.
+"""
+
+import math
+
+import torch
+import triton
+import triton.language as tl
+
+BLOCK_N = tl.constexpr(8192)
+STATES = tl.constexpr(256)
+NUM_WARPS = 8
+NUM_STAGES = tl.constexpr(1)
+DTYPE = torch.bfloat16
+OUT_DTYPE = torch.bfloat16
+LOG2_E = tl.constexpr(1.4426950408889634)
+LOWEST = tl.constexpr(-3.4028234663852886e38)
+
+
+@triton.jit(do_not_specialize=["parts"])
+def softmax_c262144_bf16_split_n8192_w8_s1_states(
+    x_ptr,
+    m_ptr,
+    l_ptr,
+    stride_x_outer,
+    stride_x_inner,
+    stride_x_column,
+    inner,
+    columns,
+    parts,
+):
+    """Compute the state of one part of a row."""
+    row = tl.program_id(0) // parts
+    # Addresses, in 64 bits: a row times its stride may exceed 32.
+    outer, within = (row // inner).to(tl.int64), (row % inner).to(tl.int64)
+    x_row = x_ptr + outer * stride_x_outer + within * stride_x_inner
+    start = tl.program_id(0) % parts * BLOCK_N
+    step = tl.arange(0, BLOCK_N)
+    offs = start + step
+    held = offs < columns
+    at = offs.to(tl.int64)
+    x = tl.load(x_row + at * stride_x_column, mask=held, other=float("-inf")).to(tl.float32)
+    # The lowest finite number takes no part in the sum: it keeps -inf - m from being NaN.
+    m = tl.maximum(tl.max(x, 0), LOWEST)
+    l = tl.sum(tl.math.exp2((x - m) * LOG2_E), 0)
+    tl.store(m_ptr + tl.program_id(0), m)
+    tl.store(l_ptr + tl.program_id(0), l)
+
+
+@triton.jit(
+    do_not_specialize=[
+        "parts",
+    ]
+)
+def softmax_c262144_bf16_split_n8192_w8_s1(
+    x_ptr,
+    y_ptr,
+    m_ptr,
+    l_ptr,
+    stride_x_outer,
+    stride_x_inner,
+    stride_x_column,
+    stride_y_outer,
+    stride_y_inner,
+    stride_y_column,
+    inner,
+    columns,
+    parts,
+):
+    """Merge the states of a row and write one part of it."""
+    row = tl.program_id(0) // parts
+    # Addresses, in 64 bits: a row times its stride may exceed 32.
+    outer, within = (row // inner).to(tl.int64), (row % inner).to(tl.int64)
+    x_row = x_ptr + outer * stride_x_outer + within * stride_x_inner
+    y_row = y_ptr + outer * stride_y_outer + within * stride_y_inner
+    m_row, l_row = m_ptr + row.to(tl.int64) * parts, l_ptr + row.to(tl.int64) * parts
+    m = tl.full([STATES], LOWEST, tl.float32)
+    l = tl.zeros([STATES], tl.float32)
+    for first in tl.range(0, parts, STATES):
+        others = first + tl.arange(0, STATES)
+        m_others = tl.load(m_row + others, mask=others < parts, other=LOWEST)
+        l_others = tl.load(l_row + others, mask=others < parts, other=0.0)
+        m_new = tl.maximum(m, m_others)
+        l = l * tl.math.exp2((m - m_new) * LOG2_E)
+        l += l_others * tl.math.exp2((m_others - m_new) * LOG2_E)
+        m = m_new
+    m_lanes = m
+    m = tl.max(m_lanes, 0)
+    l = tl.sum(l * tl.math.exp2((m_lanes - m) * LOG2_E), 0)
+    # A row of nothing but -inf is the empty state: y = 0, lse = -inf.
+    l = tl.where(l == 0.0, 1.0, l)
+    inverse_l = 1.0 / l
+
+    start = tl.program_id(0) % parts * BLOCK_N
+    step = tl.arange(0, BLOCK_N)
+    offs = start + step
+    held = offs < columns
+    at = offs.to(tl.int64)
+    x = tl.load(x_row + at * stride_x_column, mask=held, other=float("-inf")).to(tl.float32)
+    y = tl.math.exp2((x - m) * LOG2_E) * inverse_l
+    tl.store(y_row + at * stride_y_column, y.to(tl.bfloat16), mask=held)
+
+
+def softmax(
+    x: torch.Tensor,
+    *,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Softmax of rows, split, bfloat16.
+
+    There is no backward. Tensors may have any strides; where the leading dimensions do not fold
+    into two by their strides, x is copied first, and out is refused. out may be x itself. The
+    launch does not synchronise and is safe inside CUDA-graph capture.
+
+    Args:
+        x: [..., n], bfloat16, rows of any length below 2**30.
+        out: takes y, shaped like x; allocated if not given.
+
+    Returns:
+        y: like x, bfloat16.
+        A row of nothing but -inf has y = 0; a row with +inf or NaN is NaN.
+
+    Raises:
+        TypeError: an argument of the wrong type, dtype or device.
+        ValueError: an argument of the wrong shape, strides or value.
+    """
+    _check_tensor("x", x, DTYPE, x)
+    if x.dim() == 0:
+        raise ValueError("x: got a single number, allowed is a tensor [..., n]")
+    columns, num_rows = x.shape[-1], math.prod(x.shape[:-1])
+    if columns >= 2**30:
+        raise ValueError(f"x: got rows of {columns}, allowed are less than 2**30 columns")
+    if num_rows >= 2**31:
+        raise ValueError(f"x: got {num_rows} rows, allowed are less than 2**31")
+    if out is None:
+        out = x.new_empty(x.shape, dtype=OUT_DTYPE)
+    else:
+        _check_tensor("out", out, OUT_DTYPE, x)
+        if out.shape != x.shape:
+            raise ValueError(f"out: got shape {tuple(out.shape)}, allowed is {tuple(x.shape)}")
+        if any(n > 1 and step == 0 for n, step in zip(out.shape, out.stride(), strict=True)):
+            raise ValueError(f"out: got strides {out.stride()}, allowed are any but 0")
+    if num_rows == 0 or columns == 0:
+        return out
+    folded = _folded(x, out)
+    if folded is None:
+        x = x.contiguous()
+        folded = _folded(x, out)
+    if folded is None:
+        raise ValueError(
+            f"out: got strides {out.stride()}, allowed are those that fold leading dimensions"
+            " into two"
+        )
+    inner, (x_strides, out_strides) = folded
+    parts = max(1, triton.cdiv(columns, BLOCK_N.value))
+    num_tiles = num_rows * parts
+    if num_tiles >= 2**31:
+        raise ValueError(f"x: got {num_tiles} parts of rows, allowed are less than 2**31")
+    m = x.new_empty((num_rows, parts), dtype=torch.float32)
+    l = x.new_empty((num_rows, parts), dtype=torch.float32)
+    with torch.cuda.device(x.get_device()):
+        _STATES[(num_tiles,)](
+            x,
+            m,
+            l,
+            x_strides[0],
+            x_strides[1],
+            x.stride(-1),
+            inner,
+            columns,
+            parts,
+            num_warps=NUM_WARPS,
+            num_stages=NUM_STAGES.value,
+            enable_fp_fusion=True,
+        )
+        _KERNEL[(num_tiles,)](
+            x,
+            out,
+            m,
+            l,
+            x_strides[0],
+            x_strides[1],
+            x.stride(-1),
+            out_strides[0],
+            out_strides[1],
+            out.stride(-1),
+            inner,
+            columns,
+            parts,
+            num_warps=NUM_WARPS,
+            num_stages=NUM_STAGES.value,
+            enable_fp_fusion=True,
+        )
+    return out
+
+
+_KERNEL = softmax_c262144_bf16_split_n8192_w8_s1
+_STATES = softmax_c262144_bf16_split_n8192_w8_s1_states
+_INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
+
+
+def _check_tensor(name: str, tensor: torch.Tensor, dtype: torch.dtype, x: torch.Tensor) -> None:
+    """Hold a tensor to a dtype and to x's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
+    if tensor.dtype != dtype:
+        raise TypeError(f"{name}: got {tensor.dtype}, allowed is {dtype}")
+    if tensor.device != x.device:
+        raise TypeError(f"{name}: got device {tensor.device}, allowed is that of x ({x.device})")
+    if not (tensor.is_cuda or _INTERPRETED):
+        raise TypeError(
+            f"{name}: got device {tensor.device}, allowed is a GPU"
+            " (or the CPU, with TRITON_INTERPRET=1 set before triton is imported)"
+        )
+
+
+def _folded(*tensors: torch.Tensor) -> tuple[int, list[tuple[int, int]]] | None:
+    """The leading dimensions of tensors of one shape as two, by strides alone.
+
+    Returns:
+        The size of the inner dimension, then the strides (outer, inner) of every tensor; None
+        where two dimensions are not enough.
+    """
+    if all(tensor.is_contiguous() for tensor in tensors):
+        return 1, [(tensors[0].shape[-1], 0)] * len(tensors)
+    sizes: list[int] = []
+    strides: list[list[int]] = []
+    for d, size in enumerate(tensors[0].shape[:-1]):
+        steps = [tensor.stride(d) for tensor in tensors]
+        if size == 1:
+            continue
+        if sizes and strides[-1] == [step * size for step in steps]:
+            sizes[-1], strides[-1] = sizes[-1] * size, steps
+        else:
+            sizes.append(size)
+            strides.append(steps)
+    if len(sizes) > 2:
+        return None
+    none = [0] * len(tensors)
+    if len(sizes) < 2:
+        # One dimension is the outer one: an inner size of 1 is known when a kernel is compiled.
+        return 1, list(zip(strides[0] if strides else none, none, strict=True))
+    return sizes[1], list(zip(*strides, strict=True))
