@@ -23,6 +23,7 @@ from attngen.spec_attention import AttentionFwd
 from attngen.variant import parse
 
 Call = Callable[[], Any]
+Graph = tuple[torch.cuda.CUDAGraph, int]
 TORCH_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 GRAPH_MS = 2.5
@@ -160,18 +161,28 @@ def timed_speeds(calls: dict[str, Call], flops: float, rounds: int) -> dict[str,
     graphs = {}
     for name, call in calls.items():
         try:
-            graphs[name] = _graph(call)
+            graphs[name] = captured(call)
         except Exception as error:
             print(f"left out: {name}: {str(error).splitlines()[0]}", file=sys.stderr)
-    speeds: dict[str, list[float]] = {name: [] for name in graphs}
+    return {
+        name: [flops * 1e-9 / value for value in values]
+        for name, values in interleaved(graphs, rounds).items()
+    }
+
+
+def interleaved(
+    graphs: dict[str, Graph], rounds: int, rest: float = REST_S
+) -> dict[str, list[float]]:
+    """Milliseconds of a call of every graph in every round, in which each takes its turn."""
+    found: dict[str, list[float]] = {name: [] for name in graphs}
     for _ in range(rounds):
         for name, (graph, repeats) in graphs.items():
-            time.sleep(REST_S)
-            speeds[name].append(flops * repeats / _milliseconds(graph.replay) * 1e-9)
-    return speeds
+            time.sleep(rest)
+            found[name].append(_milliseconds(graph.replay) / repeats)
+    return found
 
 
-def _graph(call: Call) -> tuple[torch.cuda.CUDAGraph, int]:
+def captured(call: Call) -> Graph:
     """A graph that repeats the call for about GRAPH_MS, and how often it does."""
     for _ in range(3):
         call()

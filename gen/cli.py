@@ -13,11 +13,11 @@ from typing import Any
 
 import click
 
-from attngen import store
+from attngen import cli_tune, store
 from attngen.catalog import catalog
 from attngen.cli_roofline import roofline
 from attngen.config import BACKENDS, TARGETS, TileConfig
-from attngen.errors import CannotCompile, InvalidSpec, NoGPU, NotGenerated
+from attngen.errors import CannotCompile, GpuLost, InvalidSpec, NoGPU, NotGenerated
 from attngen.ops import OPS, default_config, why_no_tile
 from attngen.render import render
 from attngen.spec import DTYPES, Spec, option
@@ -35,7 +35,7 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except (InvalidSpec, NotGenerated) as error:
             raise click.UsageError(str(error)) from error
-        except (NoGPU, CannotCompile) as error:
+        except (NoGPU, CannotCompile, GpuLost) as error:
             raise click.ClickException(str(error)) from error
         except ModuleNotFoundError as error:
             if error.name not in _EXTRAS:
@@ -143,12 +143,14 @@ _OUT = click.option(
 @click.option(
     "--target",
     type=click.Choice(list(TARGETS)),
-    help="sm_90: the Hopper kernel where there is one.",
+    help="Also what was tuned for it; sm_90: the Hopper kernel where there is one.",
 )
-def build(out: Path | None, target: str | None, **options: Any) -> None:
+@cli_tune.device_option
+def build(out: Path | None, target: str | None, device: str | None, **options: Any) -> None:
     """Render kernels into a folder: those named, those the options ask for, or the catalog."""
     folder = _folder(out)
     variants = _chosen(options, target) or list(catalog().values())
+    variants = cli_tune.with_winners(variants, target, device)
     try:
         for variant in variants:
             written = store.write(variant, folder)
@@ -269,6 +271,7 @@ def bench(dtype: tuple[str, ...], backend: str, rounds: int, path: Path | None) 
 
 
 main.add_command(roofline)
+main.add_command(cli_tune.command(_spec_options, _chosen))
 
 
 @main.command()

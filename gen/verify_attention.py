@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from types import ModuleType
 from typing import Any
@@ -14,6 +13,7 @@ from triton.runtime.errors import InterpreterError
 
 from attngen.bounds import OutOfBounds
 from attngen.cases_attention import Case, Floats, inputs
+from attngen.outputs import nan_filled_outputs
 from attngen.reference import attention, error_budget
 from attngen.reference.checks import Verdict, compare, plain_attention
 from attngen.variant import Variant
@@ -29,7 +29,7 @@ def check(module: ModuleType, variant: Variant, case: Case, device: str) -> Verd
     out, guard = _guarded((*q.shape[:3], spec.head_dim_v), q.dtype, device)
     failures = []
     try:
-        with _nan_filled_outputs():
+        with nan_filled_outputs():
             o, lse = module.attention_fwd(q, k, v, **_on_device(options, device), out=out)
     except InterpreterError as error:
         if not isinstance(error.__cause__, OutOfBounds):
@@ -48,22 +48,6 @@ def check(module: ModuleType, variant: Variant, case: Case, device: str) -> Verd
     if not guard.isnan().all():
         failures.append("wrote beyond the rows of out")
     return replace(verdict, failures=tuple(failures))
-
-
-@contextmanager
-def _nan_filled_outputs() -> Iterator[None]:
-    """What a launcher allocates begins as NaN, so that a row that is never written shows."""
-
-    def new_nan(self: torch.Tensor, *size: Any, **options: Any) -> torch.Tensor:
-        tensor = allocate(self, *size, **options)
-        return tensor.fill_(torch.nan) if tensor.is_floating_point() else tensor
-
-    allocate = torch.Tensor.new_empty
-    torch.Tensor.new_empty = new_nan  # type: ignore[method-assign, assignment]
-    try:
-        yield
-    finally:
-        torch.Tensor.new_empty = allocate  # type: ignore[method-assign]
 
 
 def place(

@@ -49,6 +49,6 @@ def attend(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[At
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(store.PATH_VARIABLE, str(folder))
-        runtime._kernel.cache_clear()
+        runtime.forget()
         yield call
-    runtime._kernel.cache_clear()
+    runtime.forget()
