@@ -62,10 +62,10 @@ class Step:
     def __str__(self) -> str:
         """A progress bar, the time that is left, and what was done."""
         full = 20 * self.done // max(self.total, 1)
-        left = f", about {_minutes(self.gone / self.done * (self.total - self.done))} left"
+        left = self.gone * (self.total - self.done) / max(self.done, 1)
         return (
             f"[{'#' * full}{'.' * (20 - full)}] {self.done}/{self.total},"
-            f" {_minutes(self.gone)} gone{left if self.done else ''}:"
+            f" {_minutes(self.gone)} gone{f', about {_minutes(left)} left' if self.done else ''}:"
             f" {'FAIL ' if self.failed else ''}{self.text}"
         )
 
