@@ -19,7 +19,7 @@ from attngen.variant import Variant, parse
 
 Chosen = Callable[[dict[str, Any]], list[Variant] | None]
 _TILE = ("block_m", "block_n", "num_warps", "num_stages")
-_GUESS_S = {"bucket": 4.0, "spec": 20.0}
+_GUESS_S = {"bucket": 3.0, "spec": 12.0}
 """Seconds on an H200 for a bucket and, beside its buckets, for a spec: a guess to begin with."""
 
 device_option = click.option(
@@ -89,6 +89,7 @@ def _run(specs: list[Any], machine: Any, path: Path, rounds: int, budget: float 
     from attngen.tune import tune
     from attngen.tune_jobs import job
 
+    _check_writable(path)
     jobs = [job(spec, machine.target) for spec in specs]
     known = _known(path, machine)
     failed = False
@@ -118,9 +119,20 @@ def _save(path: Path, known: winners.Winners) -> None:
     try:
         winners.write(path, known)
     except OSError as error:
-        raise click.BadParameter(
-            f"cannot write to {path}: {error.strerror}", param_hint="--file"
-        ) from error
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: OSError) -> click.BadParameter:
+    return click.BadParameter(f"cannot write to {path}: {error.strerror}", param_hint="--file")
+
+
+def _check_writable(path: Path) -> None:
+    """Find out before the GPU works for nothing."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=path.parent).close()
+    except OSError as error:
+        raise _cannot_write(path, error) from error
 
 
 def _known(path: Path, machine: Any) -> winners.Winners:

@@ -65,9 +65,8 @@ def find(
     """
     backends = ("sm90", "triton") if hopper else ("triton",)
     for folder in store.search_path():
-        variants = [
-            variant for name in store.names(folder) if (variant := parse(name)).spec == spec
-        ]
+        names = store.names(folder, f"{spec.name}_")
+        variants = [variant for name in names if (variant := parse(name)).spec == spec]
         built = {v.name: v for v in variants if v.config.backend in backends}
         if built:
             name = _preferred(spec, backends, built, _tuned(spec, device, bucket))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,91 +11,26 @@ import pytest
 pytest.importorskip("torch", reason="tuning runs kernels")
 pytest.importorskip("triton", reason="tuning runs kernels")
 
+from fake_bench import H200, FakeBench
+
 from attngen import winners
 from attngen.catalog import catalog
-from attngen.compile import Refusal, Resources
 from attngen.config import TARGETS
 from attngen.errors import GpuLost
 from attngen.machine import Machine
 from attngen.ops import default_config
 from attngen.spec_attention import AttentionFwd
+from attngen.tiles_attention import shared_memory
 from attngen.trials import TRIALS
 from attngen.tune import Step, tune
 from attngen.tune_jobs import Job, job
-from attngen.variant import Variant
+from attngen.variant import Variant, parse
 from attngen.winners import Winners
 
-H200 = Machine("NVIDIA H200", "9.0", 232_448, "3.6.0")
 SPEC = AttentionFwd(head_dim=128, dtype="bf16", causal=True)
 DEFAULT = "m64_n32_w4_s4"
 HOPPER = "m128_n128_w4_s2_sm90"
 A, B, C = "m128_n64_w8_s3", "m64_n64_w4_s3", "m128_n128_w8_s2"
-
-
-@dataclass
-class FakeBench:
-    """A GPU on which tile `t` takes us[t] microseconds, 100 where nothing is said.
-
-    A measurement takes `cost` seconds of the clock.
-    """
-
-    us: dict[str, float] = field(default_factory=dict)
-    by_bucket: dict[int, dict[str, float]] = field(default_factory=dict)
-    wrong: set[str] = field(default_factory=set)
-    racy: dict[str, set[int]] = field(default_factory=dict)
-    spills: set[str] = field(default_factory=set)
-    too_large: set[str] = field(default_factory=set)
-    refused: set[str] = field(default_factory=set)
-    lost: str = ""
-    unlaunched: set[str] = field(default_factory=set)
-    cost: float = 10.0
-    now: float = 0.0
-    timed: list[tuple[str, int]] = field(default_factory=list)
-    proofs: list[str] = field(default_factory=list)
-    interrupt_at: int = -1
-
-    def clock(self) -> float:
-        return self.now
-
-    def prepare(self, variants: Iterable[Variant]) -> None:
-        self.prepared = [v.name for v in variants]
-
-    def resources(self, variant: Variant) -> Resources | Refusal:
-        assert variant.name in self.prepared
-        if tile(variant) in self.refused:
-            return Refusal(variant.name, "sm_90", "the compiler does not want to")
-        shared = 300_000 if tile(variant) in self.too_large else 10
-        spills = 64 if tile(variant) in self.spills else 0
-        return Resources(variant.name, "sm_90", 255, spills, shared, 232_448)
-
-    def times(self, variants: Sequence[Variant], shape: Any) -> dict[str, float | str]:
-        if len(self.timed) == self.interrupt_at:
-            raise KeyboardInterrupt
-        self.now += self.cost
-        self.timed.append((variants[0].spec.name, shape.seqlen_q))
-        if self.lost in map(tile, variants):
-            name = next(v.name for v in variants if tile(v) == self.lost)
-            raise GpuLost(name, "an illegal memory access was encountered")
-        us = {**self.us, **self.by_bucket.get(shape.seqlen_q, {})}
-        return {
-            v.name: "OutOfResources: shared memory"
-            if tile(v) in self.unlaunched
-            else us.get(tile(v), 100.0 + i)
-            for i, v in enumerate(variants)
-        }
-
-    def refuted(self, variant: Variant) -> str | None:
-        self.proofs.append(f"refuted {tile(variant)}")
-        return "whole tiles: o is wrong" if tile(variant) in self.wrong else None
-
-    def unrepeatable(self, variant: Variant, shape: Any) -> str | None:
-        self.proofs.append(f"repeated {tile(variant)}")
-        racy = shape.seqlen_q in self.racy.get(tile(variant), set())
-        return "run 7 gave other bits than the first" if racy else None
-
-
-def tile(variant: Variant) -> str:
-    return variant.name.removeprefix(f"{variant.spec.name}_")
 
 
 def jobs(*specs: AttentionFwd) -> list[Job]:
@@ -164,28 +98,27 @@ def test_what_is_wrong_racy_or_does_not_fit_never_wins(fault: dict[str, Any], re
 
 
 def test_b47_what_does_not_fit_is_skipped_with_the_sizes_and_costs_no_gpu_time() -> None:
-    """The limits of an L40S: no Hopper kernel, and half the shared memory."""
     small = Machine("NVIDIA L40S", "8.9", 101_376, "3.6.0")
     spec = AttentionFwd(head_dim=256, dtype="bf16")
     known = Winners(small)
-    bench = FakeBench()
-    asked = [job(spec, small.target)]
-    steps = run(bench, known, jobs=asked)
-    record = known.specs[spec.name]
-    for timing in record.buckets.values():
-        assert timing.us and not set(timing.us) & set(asked[0].unfit)
-        assert not any(winners.family(tile) == "sm90" for tile in timing.us)
-    assert "bytes, sm_89 has 101376" in str(steps[0])
+    steps = run(FakeBench(machine=small), known, jobs=[job(spec, small.target)])
+    for timing in known.specs[spec.name].buckets.values():
+        assert timing.us and not any(winners.family(tile) == "sm90" for tile in timing.us)
+        for t in timing.us:
+            variant = parse(f"{spec.name}_{t}")
+            assert shared_memory(variant.spec, variant.config) <= 101_376
+    assert "139264 bytes, sm_89 has 101376" in str(steps[0])
     assert "kernels of sm90 are for Hopper alone" in str(steps[0])
-    assert not any(v.name.endswith("_sm90") for v in asked[0].left(record))
+    assert not any(step.failed for step in steps)
 
 
 def test_b47_where_none_fits_the_error_has_the_sizes() -> None:
     tiny = replace(H200, shared_memory=1000)
     known = Winners(tiny)
-    steps = run(FakeBench(), known, jobs=[job(SPEC, tiny.target)])
-    assert steps[-1].failed and "no tile serves" in str(steps[-1])
-    assert "bytes, sm_90 has 1000" in str(steps[-1])
+    steps = run(FakeBench(machine=tiny), known, jobs=[job(SPEC, tiny.target)])
+    failures = [str(step) for step in steps if step.failed]
+    assert "no tile serves" in failures[0]
+    assert "81920 bytes, sm_90 has 1000" in failures[0]
 
 
 def test_a_default_that_spills_is_timed_all_the_same() -> None:

@@ -44,7 +44,6 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
 
 STATES = 4
 """The issue of merging, decoding, paged and varlen attention and cascades."""
-TUNING = 6
 SOFTMAX = 7
 
 # What a row asks of features that do not exist yet: (issue, what). An issue is not done before
@@ -72,11 +71,7 @@ OWED: dict[str, list[tuple[int, str]]] = {
         (SOFTMAX, "70000 rows of softmax"),
     ],
     "B43": [(STATES, "no queries, no keys, no tokens, num_splits 0, in varlen, decode and merge")],
-    "B47": [
-        (STATES, "decode tiles at head dim 256"),
-        (TUNING, "tune skips what does not fit and says so"),
-    ],
-    "B49": [(TUNING, "a tuning file of another GPU, version or shape is a miss")],
+    "B47": [(STATES, "decode tiles at head dim 256")],
     "B50": [
         (STATES, "decode lengths 1..64 and 1000..1064"),
         (SOFTMAX, "65536 columns compile in 30 seconds"),
