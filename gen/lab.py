@@ -31,6 +31,7 @@ RUNS = 50
 ROTATED_BYTES = 2**28
 """Inputs rotate through at least this much memory, and through twice the L2 cache."""
 LEAST_SETS, MOST_SETS = 2, 32
+MOST_PROCESSES = 32
 COMPILE_S = 300
 """How long to wait for one kernel's compiler."""
 FIRST_ROUNDS = 3
@@ -57,8 +58,7 @@ class Lab:
 
     def prepare(self, variants: Iterable[Variant]) -> None:
         """Begin to compile, in this order, with a core left over for timing."""
-        workers = max(1, (os.cpu_count() or 1) - 1)
-        self.pool = _pool(workers)
+        self.pool = _pool(min(MOST_PROCESSES, max(1, (os.cpu_count() or 1) - 1)))
         for variant in variants:
             self.reports[variant] = self.pool.submit(compiler.report, (variant, self.target))
 

@@ -45,7 +45,8 @@ def attention(
 
     The scores go through scale, softcap, ALiBi, bias and masks, in that order; the definition is
     `attngen.reference.attention`. Tensors are on one GPU (or on the CPU under TRITON_INTERPRET=1),
-    with any strides and a contiguous last dimension. There is no backward.
+    with any strides and a contiguous last dimension. There is no backward. On a GPU that was tuned
+    the tile, and with it a row's last bits, may change with the shape: docs/tuning.md.
 
     Args:
         q: [batch, seqlen_q, heads_q, head_dim], float16, bfloat16 or float32.

@@ -97,6 +97,14 @@ def test_what_is_wrong_racy_or_does_not_fit_never_wins(fault: dict[str, Any], re
         assert name != f"{SPEC.name}_{A}"
 
 
+def test_a_tile_that_fails_on_a_shape_it_did_not_win_loses_those_it_won() -> None:
+    known = Winners(H200)
+    short = {256: {A: 9.0, B: 5.0, C: 6.0}}
+    run(FakeBench({A: 40.0, B: 41.0}, short, racy={B: {4096}}), known)
+    assert best(known) == A and best(known, 256) == C
+    assert known.ranking("attention_fwd", SPEC.name, None) == [f"{SPEC.name}_{A}"]
+
+
 def test_b47_what_does_not_fit_is_skipped_with_the_sizes_and_costs_no_gpu_time() -> None:
     small = Machine("NVIDIA L40S", "8.9", 101_376, "3.6.0")
     spec = AttentionFwd(head_dim=256, dtype="bf16")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -219,6 +222,18 @@ def test_a_compiler_that_crashes_takes_no_other_kernel_with_it(
     assert [isinstance(report, Refusal) for report in found] == [False, False, True, False]
     assert "its compiler crashed" in str(found[2])
     here.close()
+
+
+@pytest.mark.parametrize("features", ["", "causal_"])
+def test_what_is_compiled_ahead_is_what_a_launch_looks_for(features: str, tmp_path: Path) -> None:
+    """So the GPU does not wait for compilers: the processes have filled Triton's cache."""
+    script = Path(__file__).with_name("compiled_ahead.py")
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    env["TRITON_CACHE_DIR"] = str(tmp_path)
+    command = [sys.executable, str(script), f"attention_fwd_d64_bf16_{features}m64_n64_w4_s3"]
+    result = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    ahead, launched = result.stdout.split()
+    assert ahead == launched
 
 
 def test_inputs_are_what_a_kernel_of_every_feature_takes(device: str, tmp_path: Path) -> None:
