@@ -10,12 +10,12 @@ from typing import Any
 
 import click
 
-from attngen import store
+from attngen import cli_tune, store
 from attngen.catalog import catalog
 from attngen.cli_roofline import roofline
 from attngen.cli_specs import OUT, chosen, folder_of, spec_options
 from attngen.config import BACKENDS, TARGETS
-from attngen.errors import CannotCompile, InvalidSpec, NoGPU, NotGenerated
+from attngen.errors import CannotCompile, GpuLost, InvalidSpec, NoGPU, NotGenerated
 from attngen.ops import OPS
 from attngen.render import render
 from attngen.variant import parse
@@ -32,7 +32,7 @@ class _Group(click.Group):
             return super().invoke(ctx)
         except (InvalidSpec, NotGenerated) as error:
             raise click.UsageError(str(error)) from error
-        except (NoGPU, CannotCompile) as error:
+        except (NoGPU, CannotCompile, GpuLost) as error:
             raise click.ClickException(str(error)) from error
         except ModuleNotFoundError as error:
             if error.name not in _EXTRAS:
@@ -55,12 +55,14 @@ def main() -> None:
 @click.option(
     "--target",
     type=click.Choice(list(TARGETS)),
-    help="sm_90: the Hopper kernel where there is one.",
+    help="Also what was tuned for it; sm_90: the Hopper kernel where there is one.",
 )
-def build(out: Path | None, target: str | None, **options: Any) -> None:
+@cli_tune.device_option
+def build(out: Path | None, target: str | None, device: str | None, **options: Any) -> None:
     """Render kernels into a folder: those named, those the options ask for, or the catalog."""
     folder = folder_of(out)
     variants = chosen(options, target) or list(catalog().values())
+    variants = cli_tune.with_winners(variants, target, device)
     try:
         for variant in variants:
             written = store.write(variant, folder)
@@ -183,6 +185,7 @@ def bench(op: str, dtype: tuple[str, ...], backend: str, rounds: int, path: Path
 
 
 main.add_command(roofline)
+main.add_command(cli_tune.command(spec_options, chosen))
 
 
 @main.command()

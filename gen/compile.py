@@ -105,16 +105,17 @@ def reports(
         if reason := wrong_target(variant.spec, variant.config, target):
             yield Refusal(variant.name, target.name, reason, failed=not skip)
     pairs = [pair for pair in pairs if not wrong_target(pair[0].spec, pair[0].config, pair[1])]
-    with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=_silence) as pool:
-        yield from pool.map(_report, pairs)
+    with ProcessPoolExecutor(mp_context=get_context("spawn"), initializer=silence) as pool:
+        yield from pool.map(report, pairs)
 
 
-def _silence() -> None:
+def silence() -> None:
     """The compilers write whole programs to standard error where they fail; the reason is kept."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-def _report(pair: tuple[Variant, Target]) -> Resources | Refusal:
+def report(pair: tuple[Variant, Target]) -> Resources | Refusal:
+    """What one pair takes, or why it is refused."""
     variant, target = pair
     try:
         return compile_variant(variant, target)

@@ -19,3 +19,15 @@ class NoGPU(RuntimeError):
 
 class CannotCompile(RuntimeError):
     """A target's compiler refused a kernel; the message is the compiler's."""
+
+
+class GpuLost(RuntimeError):
+    """A kernel has left the GPU unusable for this process."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        """Say which kernel, and what the driver says."""
+        super().__init__(
+            f"the GPU is lost to this process after {name}, which is left out from now on;"
+            f" run the command again: {reason}"
+        )
+        self.name, self.reason = name, reason

@@ -14,7 +14,9 @@ from types import ModuleType
 
 import torch
 
-from attngen import interpret, store
+from attngen import interpret, store, winners
+from attngen.buckets import Bucket
+from attngen.device import machine
 from attngen.errors import NotGenerated
 from attngen.ops import default_config
 from attngen.spec import Spec
@@ -43,30 +45,65 @@ def load(name: str, folders: Iterable[Path] | None = None) -> ModuleType:
     raise NotGenerated(f"{name} is not built; build it with: {_build_command(name)}")
 
 
-def find(spec: Spec, *, hopper: bool = False) -> ModuleType:
-    """The built kernel for a spec: its default tile where that is built, else any other.
+def find(
+    spec: Spec,
+    *,
+    hopper: bool = False,
+    device: torch.device | None = None,
+    bucket: Bucket | None = None,
+) -> ModuleType:
+    """The built kernel for a spec: a tuned tile, else the default one, else any other.
 
     Args:
         spec: what is to be computed.
-        hopper: may it be an sm90 kernel? One of them then comes before the portable ones.
+        hopper: may it be an sm90 kernel? Where none is tuned it comes before the portable ones.
+        device: the GPU whose winners are looked at; none are without it.
+        bucket: of the shape; without it the tile depends on spec and device alone.
 
     Raises:
         NotGenerated: where no tile of the spec is built.
     """
     backends = ("sm90", "triton") if hopper else ("triton",)
     for folder in store.search_path():
-        variants = [
-            variant for name in store.names(folder) if (variant := parse(name)).spec == spec
-        ]
-        for backend in backends:
-            built = [variant for variant in variants if variant.config.backend == backend]
-            if built:
-                preferred = Variant(spec, default_config(spec, backend))
-                name = (preferred if preferred in built else built[0]).name
-                return _load_file(name, folder / f"{name}.py")
+        names = store.names(folder, f"{spec.name}_")
+        variants = [variant for name in names if (variant := parse(name)).spec == spec]
+        built = {v.name: v for v in variants if v.config.backend in backends}
+        if built:
+            name = _preferred(spec, backends, built, _tuned(spec, device, bucket))
+            return _load_file(name, folder / f"{name}.py")
     raise NotGenerated(
         f"{spec.name} is not built for any tile; build it with: "
         + _build_command("--op", spec.op, *spec.options)
+    )
+
+
+def _tuned(spec: Spec, device: torch.device | None, bucket: Bucket | None) -> list[str]:
+    """Names of proven kernels of a spec on a GPU, the fastest first; none where nobody tuned."""
+    if device is None or device.type != "cuda" or interpret.interpreting():
+        return []
+    index = torch.cuda.current_device() if device.index is None else device.index
+    found = winners.find(machine(index))
+    return [] if found is None else found.ranking(spec.op, spec.name, bucket)
+
+
+def _preferred(
+    spec: Spec, backends: tuple[str, ...], built: dict[str, Variant], tuned: list[str]
+) -> str:
+    """Which of the built kernels to take.
+
+    Times rank kernels of all families, but a family that nobody timed is not thereby slow: where
+    that is the first one built, its default stands.
+    """
+    ranked = [name for name in tuned if name in built]
+    timed = {built[name].config.backend for name in ranked}
+    first = next(b for b in backends if any(v.config.backend == b for v in built.values()))
+    if first in timed:
+        return ranked[0]
+    default = Variant(spec, default_config(spec, first)).name
+    return (
+        default
+        if default in built
+        else next(name for name, variant in built.items() if variant.config.backend == first)
     )
 
 
@@ -107,8 +144,8 @@ def _lacks_fp8(device: str) -> bool:
 
 @cache
 def is_hopper(device: torch.device) -> bool:
-    """Is it the GPU that sm90 kernels are written for?"""
-    return torch.cuda.get_device_capability(device) == (9, 0)
+    """Is it the GPU that sm90 kernels are written for? AMD has chips that report 9.0 too."""
+    return torch.version.hip is None and torch.cuda.get_device_capability(device) == (9, 0)
 
 
 @cache

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from functools import cache
 from pathlib import Path
 
 import jinja2
 import jinja2.ext
+import jinja2.meta
 
 from attngen import context
 from attngen.variant import Variant
@@ -51,3 +53,24 @@ def render(variant: Variant) -> str:
     family = FAMILIES[variant.config.backend]
     template = _environment().get_template(f"{family}/{variant.spec.op}.py.jinja")
     return template.render(context.context(variant))
+
+
+@cache
+def fingerprint(op: str, backend: str) -> str:
+    """A digest of the template sources that an operator's kernels of one family render from.
+
+    Raises:
+        jinja2.TemplateNotFound: where the family has no template for the operator.
+    """
+    sources: dict[str, str] = {}
+    waiting = [f"{FAMILIES[backend]}/{op}.py.jinja"]
+    environment = _environment()
+    assert environment.loader is not None
+    while waiting:
+        name = waiting.pop()
+        if name not in sources:
+            sources[name] = environment.loader.get_source(environment, name)[0]
+            parsed = environment.parse(sources[name])
+            waiting += [n for n in jinja2.meta.find_referenced_templates(parsed) if n]
+    text = "\0".join(f"{name}\0{source}" for name, source in sorted(sources.items()))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

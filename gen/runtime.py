@@ -6,7 +6,7 @@ Nothing is rendered here and nothing falls back in silence: what is not built ra
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -14,9 +14,14 @@ from typing import Any
 import torch
 
 from attngen import interpret
+from attngen.buckets import Bucket, bucket
 from attngen.errors import InvalidSpec
 from attngen.finder import DTYPES, find, is_hopper
 from attngen.spec_attention import AttentionFwd
+
+MOST_KERNELS = 4096
+_EVERYWHERE = (-1, -1)
+_kernels: dict[Any, ModuleType] = {}
 
 
 def attention(
@@ -26,7 +31,7 @@ def attention(
     *,
     causal: bool = False,
     causal_offset: int | torch.Tensor | None = None,
-    window_size: Sequence[int] = (-1, -1),
+    window_size: Sequence[int] = _EVERYWHERE,
     sm_scale: float | None = None,
     softcap: float | None = None,
     sinks: torch.Tensor | None = None,
@@ -40,7 +45,8 @@ def attention(
 
     The scores go through scale, softcap, ALiBi, bias and masks, in that order; the definition is
     `attngen.reference.attention`. Tensors are on one GPU (or on the CPU under TRITON_INTERPRET=1),
-    with any strides and a contiguous last dimension. There is no backward.
+    with any strides and a contiguous last dimension. There is no backward. On a GPU that was tuned
+    the tile, and with it a row's last bits, may change with the shape: docs/tuning.md.
 
     Args:
         q: [batch, seqlen_q, heads_q, head_dim], float16, bfloat16 or float32.
@@ -71,36 +77,30 @@ def attention(
         TypeError: for an argument of the wrong type, dtype or device.
         ValueError: for an argument of the wrong shape, strides or value.
     """
-    check_tensors(q=q, k=k, v=v)
+    if window_size is not _EVERYWHERE:
+        window_size = window_of(window_size)
+    windowed = window_size != _EVERYWHERE
     options: dict[str, Any] = {"sm_scale": sm_scale, "out": out}
-    window_size = window_of(window_size)
-    windowed = window_size != (-1, -1)
-    features = {
-        "window_size": window_size if windowed else None,
-        "softcap": softcap,
-        "sinks": sinks,
-        "alibi_slopes": alibi_slopes,
-        "bias": bias,
-        "mask": mask,
-    }
-    options |= {name: value for name, value in features.items() if value is not None}
+    if windowed:
+        options["window_size"] = window_size
+    if softcap is not None:
+        check_softcap(softcap)
+        options["softcap"] = softcap
+    if sinks is not None:
+        options["sinks"] = sinks
+    if alibi_slopes is not None:
+        options["alibi_slopes"] = alibi_slopes
+    if bias is not None:
+        options["bias"] = bias
+    if mask is not None:
+        options["mask"] = mask
     if causal or windowed or alibi_slopes is not None:
         options["causal_offset"] = causal_offset
-    check_softcap(softcap)
-    kernel = _kernel(
-        q.shape[3],
-        v.shape[3],
-        q.dtype,
-        causal,
-        windowed,
-        softcap is not None,
-        alibi_slopes is not None,
-        bias is not None,
-        mask is not None,
-        sinks is not None,
-        hopper=_takes_bulk_copies((q, k, v) if out is None else (q, k, v, out))
-        and not isinstance(causal_offset, torch.Tensor),
+    switches = (
+        *(causal, windowed, softcap is not None, alibi_slopes is not None),
+        *(bias is not None, mask is not None, sinks is not None),
     )
+    kernel = _kernel(q, k, v, out, switches, isinstance(causal_offset, torch.Tensor))
     o, lse = kernel.attention_fwd(q, k, v, **options)
     return (o, lse) if return_lse else o
 
@@ -132,14 +132,70 @@ def check_softcap(softcap: float | None) -> None:
         raise ValueError(f"softcap: got {softcap}, allowed is None or a finite number above 0")
 
 
-@lru_cache(maxsize=1024)
 def _kernel(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor | None,
+    switches: tuple[bool, ...],
+    offsets: bool,
+) -> ModuleType:
+    """The module of the kernel for a call; `offsets`: is there a causal offset a sequence?
+
+    Whatever the choice depends on is in the key, so that a call like an earlier one costs one
+    look-up. While torch compiles a graph, sizes are symbols and there are no addresses.
+    """
+    if torch.compiler.is_compiling():
+        return _look_up(q, k, v, out, switches, offsets, None)
+    try:
+        key: tuple[Any, ...] = (
+            *(q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(), switches, offsets),
+            *(q.dtype, q.device, k.device, v.device),
+            q.is_cuda and (q.data_ptr() | k.data_ptr() | v.data_ptr()) % 16,
+        )
+        if out is not None:
+            key = (*key, out.shape, out.stride(), out.device, out.is_cuda and out.data_ptr() % 16)
+    except (AttributeError, TypeError):
+        # What is no tensor is refused by name in the look-up, or by the launcher.
+        return _look_up(q, k, v, None, switches, offsets, None)
+    kernel = _kernels.get(key)
+    if kernel is None:
+        kernel = _look_up(q, k, v, out, switches, offsets, bucket)
+        if len(_kernels) >= MOST_KERNELS:
+            _kernels.clear()
+        _kernels[key] = kernel
+    return kernel
+
+
+def _look_up(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    out: torch.Tensor | None,
+    switches: tuple[bool, ...],
+    offsets: bool,
+    bucket_of: Callable[..., Bucket] | None,
+) -> ModuleType:
+    check_tensors(q=q, k=k, v=v)
+    tensors = (q, k, v) if out is None else (q, k, v, out)
+    return _found(
+        *(q.shape[3], v.shape[3], q.dtype, *switches),
+        hopper=_takes_bulk_copies(tensors) and not offsets,
+        device=q.device,
+        shape_bucket=bucket_of and bucket_of(q.shape[1], k.shape[1], q.shape[0] * q.shape[2]),
+    )
+
+
+@lru_cache(maxsize=1024)
+def _found(
     head_dim: int,
     head_dim_v: int,
     dtype: torch.dtype,
     causal: bool,
     *features: bool,
-    hopper: bool = False,
+    hopper: bool,
+    device: torch.device,
+    shape_bucket: Bucket | None,
 ) -> ModuleType:
     """The module of the built kernel for a spec, its preferred tile first."""
     if dtype not in DTYPES:
@@ -158,7 +214,13 @@ def _kernel(
         mask=mask,
         sinks=sinks,
     )
-    return find(spec, hopper=hopper)
+    return find(spec, hopper=hopper, device=device, bucket=shape_bucket)
+
+
+def forget() -> None:
+    """Look every kernel up anew, after kernels or winners were added."""
+    _kernels.clear()
+    _found.cache_clear()
 
 
 def _takes_bulk_copies(tensors: Iterable[torch.Tensor]) -> bool:

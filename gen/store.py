@@ -35,9 +35,13 @@ def search_path() -> list[Path]:
     return [*(Path(folder) for folder in listed if folder), generated()]
 
 
-def names(folder: Path) -> list[str]:
-    """The names of the kernels in a folder, sorted; none where there is no folder."""
-    return sorted(path.stem for path in _python_files(folder) if _is_name(path.stem))
+def names(folder: Path, start: str = "") -> list[str]:
+    """The names of the kernels in a folder, sorted; none where there is no folder.
+
+    `start` is what the names begin with; others are not even parsed.
+    """
+    stems = (path.stem for path in _python_files(folder))
+    return sorted(stem for stem in stems if stem.startswith(start) and _is_name(stem))
 
 
 def write(variant: Variant, folder: Path) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain, product
 
 from attngen.config import ELEMENT_BYTES, Target, TileConfig, padded
 from attngen.spec_attention import Attention, AttentionFwd, AttentionPaged, AttentionVarlen
@@ -118,6 +120,45 @@ def _packed(tile: TileConfig, columns: int, *, paged: bool) -> TileConfig:
     if paged:
         tile = replace(tile, block_n=min(tile.block_n, 32), num_stages=max(tile.num_stages, 3))
     return tile
+
+
+def candidates(spec: AttentionFwd, backend: str) -> Iterator[TileConfig]:
+    """The tiles that tuning tries, the default one first; none of a family that cannot do the spec.
+
+    16 rows are for few queries; 64 rows give four warps 16 each, 128 rows four or eight warps.
+    """
+    if why_no_tile(spec, backend):
+        return
+    default = default_config(spec, backend)
+    others: Iterable[TileConfig]
+    yield default
+    if backend == "sm90":
+        others = (replace(default, num_stages=stages) for stages in (2, 3, 4))
+    elif spec.dtype == "fp32":
+        others = _tiles((16, 32, 64), (16, 32, 64), (4, 8), (1, 2))
+    else:
+        others = chain(
+            _tiles((16,), (64, 128), (2, 4), (2, 3)),
+            _tiles((64,), (16, 32, 64, 128), (4,), (2, 3, 4)),
+            _tiles((128,), (32, 64, 128), (4, 8), (2, 3, 4)),
+        )
+    for tile in others:
+        if tile != default and why_not(spec, tile) is None and not _hopeless(spec, tile):
+            yield tile
+
+
+def _tiles(*choices: tuple[int, ...]) -> Iterator[TileConfig]:
+    return (_tile(m, n, warps, stages) for m, n, warps, stages in product(*choices))
+
+
+def _hopeless(spec: AttentionFwd, tile: TileConfig) -> bool:
+    """Would a tile's k and v, or its accumulators, be out of all proportion to its head dim?"""
+    if tile.backend == "sm90":
+        return False
+    columns = max(padded(spec.head_dim), padded(spec.head_dim_v))
+    accumulators = tile.block_m * (columns + tile.block_n) // (32 * tile.num_warps)
+    deep = spec.bias and tile.num_stages > 2
+    return accumulators > 256 or deep or (tile.block_n == 16 and columns < 256)
 
 
 def _tile(

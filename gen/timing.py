@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 Call = Callable[[], Any]
+Graph = tuple[torch.cuda.CUDAGraph, int]
 TORCH_DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
 
 GRAPH_MS = 2.5
@@ -34,18 +35,28 @@ def timed_speeds(calls: dict[str, Call], work: float, rounds: int) -> dict[str, 
     graphs = {}
     for name, call in calls.items():
         try:
-            graphs[name] = graph_of(call)
+            graphs[name] = captured(call)
         except Exception as error:
             print(f"left out: {name}: {str(error).splitlines()[0]}", file=sys.stderr)
-    speeds: dict[str, list[float]] = {name: [] for name in graphs}
+    return {
+        name: [work * 1e-9 / value for value in values]
+        for name, values in interleaved(graphs, rounds).items()
+    }
+
+
+def interleaved(
+    graphs: dict[str, Graph], rounds: int, rest: float = REST_S
+) -> dict[str, list[float]]:
+    """Milliseconds of a call of every graph in every round, in which each takes its turn."""
+    found: dict[str, list[float]] = {name: [] for name in graphs}
     for _ in range(rounds):
         for name, (graph, repeats) in graphs.items():
-            time.sleep(REST_S)
-            speeds[name].append(work * repeats / milliseconds(graph.replay) * 1e-9)
-    return speeds
+            time.sleep(rest)
+            found[name].append(milliseconds(graph.replay) / repeats)
+    return found
 
 
-def graph_of(call: Call) -> tuple[torch.cuda.CUDAGraph, int]:
+def captured(call: Call) -> Graph:
     """A graph that repeats the call for about GRAPH_MS, and how often it does."""
     for _ in range(3):
         call()

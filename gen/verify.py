@@ -139,7 +139,12 @@ def reports(
 
 
 def verify(
-    module: ModuleType, variant: Variant, device: str, chosen: Iterable[Any] | None = None
+    module: ModuleType,
+    variant: Variant,
+    device: str,
+    chosen: Iterable[Any] | None = None,
+    *,
+    long: bool | None = None,
 ) -> Report:
     """Hold one kernel to the reference on every case.
 
@@ -148,9 +153,10 @@ def verify(
         variant: what it claims to be.
         device: "cuda", or "cpu" under Triton's interpreter.
         chosen: the cases; those of the table where they are not given.
+        long: are the long ones of the table among them? On a GPU they are, unless it is said.
     """
     cases, check = OPS[variant.spec.op]
     if chosen is None:
-        chosen = cases(variant, long=device != "cpu")
+        chosen = cases(variant, long=device != "cpu" if long is None else long)
     verdicts = {case.name: check(module, variant, case, device) for case in chosen}
     return Report(variant.name, verdicts)

@@ -20,7 +20,7 @@ SMALL = "attention_fwd_d16_fp32_causal_window_sinks_m16_n16_w4_s1"
 
 @pytest.fixture(autouse=True)
 def fresh_lookups(device: str) -> None:
-    runtime._kernel.cache_clear()
+    runtime.forget()
 
 
 def tensors(device: str, *, d: int = 32, dv: int | None = None, dtype: Any = None) -> list[Any]:
@@ -55,7 +55,7 @@ def test_kernels_of_other_folders_come_first(
     assert command in str(error.value)
     store.write(parse(SMALL), tmp_path)
     monkeypatch.setenv("ATTNGEN_KERNELS", f"/nowhere:{tmp_path}")
-    runtime._kernel.cache_clear()
+    runtime.forget()
     o, lse = attngen.attention(q, k, v, **options, return_lse=True)
     numpy_options = {**options, "sinks": options["sinks"].cpu().numpy()}
     expected, expected_lse = reference.attention(
@@ -79,7 +79,7 @@ def test_the_command_of_not_generated_builds_what_was_missing(
         attngen.attention(q, k, v)
     words = str(error.value).split("attngen build ")[1].split()
     assert CliRunner().invoke(main, ["build", *words]).exit_code == 0
-    runtime._kernel.cache_clear()
+    runtime.forget()
     assert attngen.attention(q, k, v).shape == (2, 5, 4, 40)
 
 

@@ -65,25 +65,27 @@ def _attends(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(store.PATH_VARIABLE, str(folder), prepend=os.pathsep)
-        for lookup in lookups:
-            lookup.cache_clear()
+        for forget in lookups:
+            forget()
         yield call
-    for lookup in lookups:
-        lookup.cache_clear()
+    for forget in lookups:
+        forget()
 
 
 @pytest.fixture(scope="session")
 def attend(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
     """`attngen.attention` with return_lse, on tensors of the device that kernels run on."""
     folder = tmp_path_factory.mktemp("kernels")
-    yield from _attends(folder, {AttentionFwd: {}}, runtime.attention, runtime._kernel)
+    yield from _attends(folder, {AttentionFwd: {}}, runtime.attention, runtime.forget)
 
 
 @pytest.fixture(scope="session")
 def attend_varlen(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
     """`attngen.attention_varlen` likewise."""
     folder, operator = tmp_path_factory.mktemp("varlen"), runtime_layouts.attention_varlen
-    yield from _attends(folder, {AttentionVarlen: {}}, operator, runtime_layouts._kernel)
+    yield from _attends(
+        folder, {AttentionVarlen: {}}, operator, runtime_layouts._kernel.cache_clear
+    )
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +93,7 @@ def attend_paged(device: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
     """`attngen.attention_paged` likewise, a step of decode with pages among its calls."""
     folder, operator = tmp_path_factory.mktemp("paged"), runtime_layouts.attention_paged
     ops: Ops = {AttentionPaged: {}, AttentionDecode: {"paged": True}}
-    lookups = (runtime_layouts._kernel, runtime_decode._kernel)
+    lookups = (runtime_layouts._kernel.cache_clear, runtime_decode._kernel.cache_clear)
     yield from _attends(folder, ops, operator, *lookups)
 
 
@@ -99,7 +101,8 @@ def attend_paged(device: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def attend_decode(device: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attend]:
     """`attngen.attention_decode` likewise."""
     folder, operator = tmp_path_factory.mktemp("decode"), runtime_decode.attention_decode
-    yield from _attends(folder, {AttentionDecode: {}}, operator, runtime_decode._kernel)
+    forget = runtime_decode._kernel.cache_clear
+    yield from _attends(folder, {AttentionDecode: {}}, operator, forget)
 
 
 @pytest.fixture(scope="session")

@@ -44,14 +44,11 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
 
 STATES = 4
 """The issue of merging, decoding, paged and varlen attention and cascades."""
-TUNING = 6
 
 # What a row asks of features that do not exist yet: (issue, what). An issue is not done before
 # its rows are tested; whoever tests one takes it out here.
 OWED: dict[str, list[tuple[int, str]]] = {
     "B10": [(STATES, "a shared prefix by the cascade kernels")],
-    "B47": [(TUNING, "tune skips what does not fit and says so")],
-    "B49": [(TUNING, "a tuning file of another GPU, version or shape is a miss")],
 }
 
 # What a CPU cannot show of features that exist: tests that are marked gpu and named by the row, in

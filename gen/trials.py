@@ -1,0 +1,43 @@
+"""How each operator is tuned: an operator is added by a line in TRIALS.
+
+A call is the function of the operator's name in a generated module, on what `inputs` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from attngen import tiles_attention, tune_attention
+from attngen.config import TileConfig
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What tuning an operator takes.
+
+    Attributes:
+        candidates: of a spec and a family, the tiles to try, the default one first.
+        shapes: of a spec, the shapes to time it on, in buckets of their own.
+        sizes: of a shape, the named sizes that its bucket is made of; the operator's run-time
+            face makes a bucket of the same ones, in the same order.
+        inputs: of a spec, a shape and a device, the arguments and options of a call, in memory
+            of their own. Every output is allocated by the launcher.
+    """
+
+    candidates: Callable[[Any, str], Iterable[TileConfig]]
+    shapes: Callable[[Any], Iterable[Any]]
+    sizes: Callable[[Any], dict[str, int]]
+    inputs: Callable[[Any, Any, str], tuple[tuple[Any, ...], dict[str, Any]]]
+
+
+TRIALS: dict[str, Trial] = {
+    "attention_fwd": Trial(
+        tiles_attention.candidates,
+        tune_attention.shapes,
+        tune_attention.sizes,
+        tune_attention.inputs,
+    ),
+}
+"""By operator."""
