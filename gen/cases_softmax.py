@@ -101,6 +101,7 @@ def topk_cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
 
 def _layouts(few: int) -> Iterator[Case]:
     yield Case("rows apart", (7, few), layout="padded")
+    yield Case("rows of a multiple of 8", (7, min(few, 24)))
     yield Case("two leading dimensions, swapped", (2, 3, few), layout="swapped")
     yield Case("three leading dimensions, swapped", (2, 3, 2, few), layout="swapped")
     yield Case("columns apart", (5, few), layout="columns")

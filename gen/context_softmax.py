@@ -62,10 +62,12 @@ def softmax(variant: Variant) -> dict[str, Any]:
         "empty": "-inf" if spec.log else "0",
         "functions": [f"{variant.name}_states", variant.name] if spec.split else [variant.name],
         "state_parameters": [
-            name for name in arguments if name not in ("y_ptr", "lse_ptr") and "_y_" not in name
+            _declared(name)
+            for name in arguments
+            if name not in ("y_ptr", "lse_ptr") and "_y_" not in name
         ],
-        "kernel_parameters": list(arguments),
-        "kernel_arguments": arguments,
+        "kernel_parameters": [_declared(name) for name in arguments],
+        "kernel_arguments": {_declared(name): value for name, value in arguments.items()},
         **_launch(spec.dtype, spec.out_dtype, arguments),
     }
 
@@ -75,7 +77,7 @@ def topk(variant: Variant) -> dict[str, Any]:
     spec: SoftmaxTopk = variant.spec
     arguments = {f"{name}_ptr": name for name in ("x", "values", "indices", "probabilities")}
     arguments |= _strides(["x"])
-    arguments |= {"inner": "inner", "columns": "columns", "k": "k"}
+    arguments |= {"inner": "inner", "columns": "columns // unit", "k": "k", "unit": "unit"}
     return {
         **_steps(variant),
         "title": f"The {spec.k} largest of each row and their softmax, {DTYPE_WORDS[spec.dtype]}",
@@ -86,8 +88,8 @@ def topk(variant: Variant) -> dict[str, Any]:
         "by_parts": False,
         "masked": False,
         "scaled": False,
-        "kernel_parameters": list(arguments),
-        "kernel_arguments": arguments,
+        "kernel_parameters": [_declared(name) for name in arguments],
+        "kernel_arguments": {_declared(name): value for name, value in arguments.items()},
         **_launch(spec.dtype, spec.dtype, arguments),
     }
 
@@ -107,8 +109,8 @@ def _strides(tensors: list[str]) -> dict[str, str]:
     strides = {}
     for tensor in tensors:
         name = "y" if tensor == "out" else tensor
-        strides[f"stride_{name}_outer"] = f"{tensor}_strides[0]"
-        strides[f"stride_{name}_inner"] = f"{tensor}_strides[1]"
+        strides[f"stride_{name}_outer"] = f"{tensor}_strides[0] // unit"
+        strides[f"stride_{name}_inner"] = f"{tensor}_strides[1] // unit"
         strides[f"stride_{name}_column"] = f"{tensor}.stride(-1)"
     return strides
 
@@ -125,12 +127,16 @@ def _kernel_arguments(spec: Softmax) -> dict[str, str]:
     arguments |= _strides(["x", "out", *(["mask"] if spec.mask else [])])
     if spec.single:
         arguments["num_rows"] = "num_rows"
-    arguments |= {"inner": "inner", "columns": "columns"}
+    arguments |= {"inner": "inner", "columns": "columns // unit"}
     if spec.split:
         arguments["parts"] = "parts"
     if spec.scaled:
         arguments |= {"sign": "sign", "scale": "scale"}
-    return arguments
+    return arguments | {"unit": "unit"}
+
+
+def _declared(name: str) -> str:
+    return f"{name}: tl.constexpr" if name == "unit" else name
 
 
 def _launch(dtype: str, out_dtype: str, arguments: dict[str, str]) -> dict[str, Any]:
@@ -142,7 +148,7 @@ def _launch(dtype: str, out_dtype: str, arguments: dict[str, str]) -> dict[str, 
         "values_ptr": f"*{dtype}",
         "indices_ptr": "*i64",
     }
-    ones = {name: 1 for name in arguments if name == "inner" or name.endswith("_column")}
+    ones = {name: 1 for name in arguments if name in ("inner", "unit") or "_column" in name}
     types = {}
     for name in arguments:
         usual = "fp32" if name in ("sign", "scale") else "i32"

@@ -8,6 +8,7 @@ One program computes whole rows, 2 at a time, which stay in its registers: x is 
 are float32.
 """
 
+import itertools
 import math
 
 import torch
@@ -42,17 +43,20 @@ def softmax_c1024_bf16_single_m2_w4_s1(
     num_rows,
     inner,
     columns,
+    unit: tl.constexpr,
 ):
     """Compute BLOCK_M rows, each of which is held whole."""
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     offs = tl.arange(0, BLOCK_C)
+    # Columns and strides count units: of so many elements both are multiples.
+    columns = columns * unit
     held = (row < num_rows)[:, None] & (offs < columns)[None, :]
 
     # Addresses, in 64 bits: a row times its stride may exceed 32.
     outer, within = (row // inner).to(tl.int64)[:, None], (row % inner).to(tl.int64)[:, None]
     at = offs.to(tl.int64)[None, :]
-    x_row = x_ptr + outer * stride_x_outer + within * stride_x_inner
-    y_row = y_ptr + outer * stride_y_outer + within * stride_y_inner
+    x_row = x_ptr + (outer * stride_x_outer + within * stride_x_inner) * unit
+    y_row = y_ptr + (outer * stride_y_outer + within * stride_y_inner) * unit
 
     x = tl.load(x_row + at * stride_x_column, mask=held, other=float("-inf")).to(tl.float32)
     # The lowest finite number takes no part in the sum: it keeps -inf - m from being NaN.
@@ -118,20 +122,22 @@ def softmax(
             " into two"
         )
     inner, (x_strides, out_strides) = folded
+    unit = _unit(columns, folded[1])
     num_tiles = triton.cdiv(num_rows, BLOCK_M.value)
     with torch.cuda.device(x.get_device()):
         _KERNEL[(num_tiles,)](
             x,
             out,
-            x_strides[0],
-            x_strides[1],
+            x_strides[0] // unit,
+            x_strides[1] // unit,
             x.stride(-1),
-            out_strides[0],
-            out_strides[1],
+            out_strides[0] // unit,
+            out_strides[1] // unit,
             out.stride(-1),
             num_rows,
             inner,
-            columns,
+            columns // unit,
+            unit,
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES.value,
             enable_fp_fusion=True,
@@ -156,6 +162,17 @@ def _check_tensor(name: str, tensor: torch.Tensor, dtype: torch.dtype, x: torch.
             f"{name}: got device {tensor.device}, allowed is a GPU"
             " (or the CPU, with TRITON_INTERPRET=1 set before triton is imported)"
         )
+
+
+def _unit(columns: int, strides: list[tuple[int, int]]) -> int:
+    """The factor that strides and columns share and that the compiler has to be told.
+
+    It knows by itself what is a multiple of 16; of what is not, it is told 16 bytes of elements.
+    """
+    numbers = [columns, *itertools.chain(*strides)]
+    vector = 16 // DTYPE.itemsize
+    known = all(number % 16 == 0 for number in numbers)
+    return 1 if known or any(number % vector for number in numbers) else vector
 
 
 def _folded(*tensors: torch.Tensor) -> tuple[int, list[tuple[int, int]]] | None:

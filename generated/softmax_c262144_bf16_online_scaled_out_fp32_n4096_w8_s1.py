@@ -12,6 +12,7 @@ since the end was read last. Milakov and Gimelshein, arXiv 1805.02867, algorithm
 float32.
 """
 
+import itertools
 import math
 
 import torch
@@ -56,13 +57,18 @@ def softmax_c262144_bf16_online_scaled_out_fp32_n4096_w8_s1(
     columns,
     sign,
     scale,
+    unit: tl.constexpr,
 ):
     """Compute one row: a state in the first pass, the output in the second."""
     row = tl.program_id(0)
     # Addresses, in 64 bits: a row times its stride may exceed 32.
     outer, within = (row // inner).to(tl.int64), (row % inner).to(tl.int64)
-    x_row = x_ptr + outer * stride_x_outer + within * stride_x_inner
-    y_row = y_ptr + outer * stride_y_outer + within * stride_y_inner
+    x_at = outer * stride_x_outer + within * stride_x_inner
+    x_row = x_ptr + x_at * unit
+    y_at = outer * stride_y_outer + within * stride_y_inner
+    y_row = y_ptr + y_at * unit
+    # Columns and strides count units: of so many elements both are multiples.
+    columns = columns * unit
     step = tl.arange(0, VECTORS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     full_end = columns // BLOCK_N * BLOCK_N
 
@@ -177,21 +183,23 @@ def softmax(
             " into two"
         )
     inner, (x_strides, out_strides) = folded
+    unit = _unit(columns, folded[1])
     num_tiles = num_rows
     with torch.cuda.device(x.get_device()):
         _KERNEL[(num_tiles,)](
             x,
             out,
-            x_strides[0],
-            x_strides[1],
+            x_strides[0] // unit,
+            x_strides[1] // unit,
             x.stride(-1),
-            out_strides[0],
-            out_strides[1],
+            out_strides[0] // unit,
+            out_strides[1] // unit,
             out.stride(-1),
             inner,
-            columns,
+            columns // unit,
             sign,
             scale,
+            unit,
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES.value,
             enable_fp_fusion=True,
@@ -216,6 +224,17 @@ def _check_tensor(name: str, tensor: torch.Tensor, dtype: torch.dtype, x: torch.
             f"{name}: got device {tensor.device}, allowed is a GPU"
             " (or the CPU, with TRITON_INTERPRET=1 set before triton is imported)"
         )
+
+
+def _unit(columns: int, strides: list[tuple[int, int]]) -> int:
+    """The factor that strides and columns share and that the compiler has to be told.
+
+    It knows by itself what is a multiple of 16; of what is not, it is told 16 bytes of elements.
+    """
+    numbers = [columns, *itertools.chain(*strides)]
+    vector = 16 // DTYPE.itemsize
+    known = all(number % 16 == 0 for number in numbers)
+    return 1 if known or any(number % vector for number in numbers) else vector
 
 
 def _folded(*tensors: torch.Tensor) -> tuple[int, list[tuple[int, int]]] | None:

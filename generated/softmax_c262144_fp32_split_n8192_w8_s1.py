@@ -10,6 +10,7 @@ states of its row and writes its part. The parts do not depend on how many rows 
 and Gimelshein, arXiv 1805.02867, section 3.1. All sums are float32.
 """
 
+import itertools
 import math
 
 import torch
@@ -37,12 +38,16 @@ def softmax_c262144_fp32_split_n8192_w8_s1_states(
     inner,
     columns,
     parts,
+    unit: tl.constexpr,
 ):
     """Compute the state of one part of a row."""
     row = tl.program_id(0) // parts
     # Addresses, in 64 bits: a row times its stride may exceed 32.
     outer, within = (row // inner).to(tl.int64), (row % inner).to(tl.int64)
-    x_row = x_ptr + outer * stride_x_outer + within * stride_x_inner
+    x_at = outer * stride_x_outer + within * stride_x_inner
+    x_row = x_ptr + x_at * unit
+    # Columns and strides count units: of so many elements both are multiples.
+    columns = columns * unit
     start = tl.program_id(0) % parts * BLOCK_N
     step = tl.arange(0, BLOCK_N)
     offs = start + step
@@ -75,13 +80,18 @@ def softmax_c262144_fp32_split_n8192_w8_s1(
     inner,
     columns,
     parts,
+    unit: tl.constexpr,
 ):
     """Merge the states of a row and write one part of it."""
     row = tl.program_id(0) // parts
     # Addresses, in 64 bits: a row times its stride may exceed 32.
     outer, within = (row // inner).to(tl.int64), (row % inner).to(tl.int64)
-    x_row = x_ptr + outer * stride_x_outer + within * stride_x_inner
-    y_row = y_ptr + outer * stride_y_outer + within * stride_y_inner
+    x_at = outer * stride_x_outer + within * stride_x_inner
+    x_row = x_ptr + x_at * unit
+    y_at = outer * stride_y_outer + within * stride_y_inner
+    y_row = y_ptr + y_at * unit
+    # Columns and strides count units: of so many elements both are multiples.
+    columns = columns * unit
     m_row, l_row = m_ptr + row.to(tl.int64) * parts, l_ptr + row.to(tl.int64) * parts
     m = tl.full([STATES], LOWEST, tl.float32)
     l = tl.zeros([STATES], tl.float32)
@@ -161,6 +171,7 @@ def softmax(
             " into two"
         )
     inner, (x_strides, out_strides) = folded
+    unit = _unit(columns, folded[1])
     parts = max(1, triton.cdiv(columns, BLOCK_N.value))
     num_tiles = num_rows * parts
     if num_tiles >= 2**31:
@@ -172,12 +183,13 @@ def softmax(
             x,
             m,
             l,
-            x_strides[0],
-            x_strides[1],
+            x_strides[0] // unit,
+            x_strides[1] // unit,
             x.stride(-1),
             inner,
-            columns,
+            columns // unit,
             parts,
+            unit,
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES.value,
             enable_fp_fusion=True,
@@ -187,15 +199,16 @@ def softmax(
             out,
             m,
             l,
-            x_strides[0],
-            x_strides[1],
+            x_strides[0] // unit,
+            x_strides[1] // unit,
             x.stride(-1),
-            out_strides[0],
-            out_strides[1],
+            out_strides[0] // unit,
+            out_strides[1] // unit,
             out.stride(-1),
             inner,
-            columns,
+            columns // unit,
             parts,
+            unit,
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES.value,
             enable_fp_fusion=True,
@@ -221,6 +234,17 @@ def _check_tensor(name: str, tensor: torch.Tensor, dtype: torch.dtype, x: torch.
             f"{name}: got device {tensor.device}, allowed is a GPU"
             " (or the CPU, with TRITON_INTERPRET=1 set before triton is imported)"
         )
+
+
+def _unit(columns: int, strides: list[tuple[int, int]]) -> int:
+    """The factor that strides and columns share and that the compiler has to be told.
+
+    It knows by itself what is a multiple of 16; of what is not, it is told 16 bytes of elements.
+    """
+    numbers = [columns, *itertools.chain(*strides)]
+    vector = 16 // DTYPE.itemsize
+    known = all(number % 16 == 0 for number in numbers)
+    return 1 if known or any(number % vector for number in numbers) else vector
 
 
 def _folded(*tensors: torch.Tensor) -> tuple[int, list[tuple[int, int]]] | None:

@@ -10,6 +10,7 @@ searches a step for more only if its largest entry is above the least of them. M
 Gimelshein, arXiv 1805.02867, section 4. All sums are float32.
 """
 
+import itertools
 import math
 
 import torch
@@ -79,12 +80,16 @@ def softmax_topk_c131072_k8_bf16_n4096_w8_s1(
     inner,
     columns,
     k,
+    unit: tl.constexpr,
 ):
     """Find the k largest entries of one row and their softmax."""
     row = tl.program_id(0)
     # Addresses, in 64 bits: a row times its stride may exceed 32.
     outer, within = (row // inner).to(tl.int64), (row % inner).to(tl.int64)
-    x_row = x_ptr + outer * stride_x_outer + within * stride_x_inner
+    x_at = outer * stride_x_outer + within * stride_x_inner
+    x_row = x_ptr + x_at * unit
+    # Columns and strides count units: of so many elements both are multiples.
+    columns = columns * unit
     step = tl.arange(0, VECTORS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     full_end = columns // BLOCK_N * BLOCK_N
 
@@ -182,6 +187,7 @@ def softmax_topk(
         x = x.contiguous()
         folded = 1, [(x.stride(-2), 0)]
     inner, (x_strides,) = folded
+    unit = _unit(columns, folded[1])
     num_tiles = num_rows
     with torch.cuda.device(x.get_device()):
         _KERNEL[(num_tiles,)](
@@ -189,12 +195,13 @@ def softmax_topk(
             values,
             indices,
             probabilities,
-            x_strides[0],
-            x_strides[1],
+            x_strides[0] // unit,
+            x_strides[1] // unit,
             x.stride(-1),
             inner,
-            columns,
+            columns // unit,
             k,
+            unit,
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES.value,
             enable_fp_fusion=True,
@@ -219,6 +226,17 @@ def _check_tensor(name: str, tensor: torch.Tensor, dtype: torch.dtype, x: torch.
             f"{name}: got device {tensor.device}, allowed is a GPU"
             " (or the CPU, with TRITON_INTERPRET=1 set before triton is imported)"
         )
+
+
+def _unit(columns: int, strides: list[tuple[int, int]]) -> int:
+    """The factor that strides and columns share and that the compiler has to be told.
+
+    It knows by itself what is a multiple of 16; of what is not, it is told 16 bytes of elements.
+    """
+    numbers = [columns, *itertools.chain(*strides)]
+    vector = 16 // DTYPE.itemsize
+    known = all(number % 16 == 0 for number in numbers)
+    return 1 if known or any(number % vector for number in numbers) else vector
 
 
 def _folded(*tensors: torch.Tensor) -> tuple[int, list[tuple[int, int]]] | None:

@@ -103,9 +103,10 @@ def test_topk_of_long_rows_is_that_of_torch() -> None:
 
 
 def test_b50_lengths_do_not_compile_anew() -> None:
+    """Multiples of 16, other multiples of 8, 8 itself, and all others."""
     module = attngen.load("softmax_c262144_bf16_online_n4096_w8_s1")
     before = sum(len(caches[0]) for caches in module._KERNEL.device_caches.values())
     for columns in (*range(2, 65), *range(1000, 1065)):
         module.softmax(normal(2, columns))
     after = sum(len(caches[0]) for caches in module._KERNEL.device_caches.values())
-    assert after - before <= 3
+    assert after - before <= 4

@@ -34,7 +34,7 @@ LAUNCHER = (
         SINGLE,
         "rows apart",
         "NaN lse, NaN o",
-        Edit("            x_strides[0],", "            columns,"),
+        Edit("            x_strides[0] // unit,", "            columns // unit,"),
     ),
     plant(
         "columns of x are taken for neighbours",
@@ -48,7 +48,7 @@ LAUNCHER = (
         SINGLE,
         "out in wider rows than x",
         "NaN o, rows around out",
-        Edit("            out_strides[0],", "            x_strides[0],"),
+        Edit("            out_strides[0] // unit,", "            x_strides[0] // unit,"),
     ),
     plant(
         "leading dimensions fold whatever the strides of the inner one",
@@ -85,5 +85,12 @@ LAUNCHER = (
         "out whose rows are one and the same",
         "refusal",
         Edit("if any(n > 1 and step == 0", "if False and any(n > 1 and step == 0"),
+    ),
+    plant(
+        "strides are taken for multiples that they are not",
+        SINGLE,
+        "a few columns",
+        "hard lse, NaN o",
+        Edit("any(number % vector for number in numbers)", "columns == 0"),
     ),
 )
