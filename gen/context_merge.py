@@ -31,6 +31,7 @@ def names(variant: Variant) -> dict[str, Any]:
         "block_d": next_power_of_2(spec.head_dim),
         "pads_d": next_power_of_2(spec.head_dim) != spec.head_dim,
         "ragged": _ragged(spec),
+        "lse_state_dim": "token" if _ragged(spec) else "0",
         "block_states": _BLOCK_STATES,
         "torch_out_dtype": f"torch.{_WORDS[spec.out_dtype]}",
         "tl_out_dtype": _TL_DTYPES[spec.out_dtype],
@@ -63,25 +64,22 @@ def _parameters(spec: Merge) -> list[str]:
     pointers = [*inputs, *(["indptr"] if _ragged(spec) else []), "out", "out_lse"]
     if spec.out_fp8:
         pointers.append("output_scale")
-    strides = {tensor: ["batch", "token", "head"] for tensor in inputs}
+    dims = ("batch", "token", "head")
     if isinstance(spec, MergeStates):
-        dims = ["state", "head"] if spec.ragged else ["state", "batch", "token", "head"]
-        strides = dict.fromkeys(inputs, dims)
-    names = [f"stride_{tensor}_{dim}" for tensor, dims in strides.items() for dim in dims]
-    if _ragged(spec):
-        names.append("stride_indptr")
-    names += [f"stride_{out}_{dim}" for out in ("out", "out_lse") for dim in _OUT_DIMS]
-    return [*(f"{pointer}_ptr" for pointer in pointers), *names, *_sizes(spec)]
-
-
-_OUT_DIMS = ("batch", "token", "head")
+        tensors = ["out", "out_lse", *([] if spec.ragged else ["o", "lse"])]
+        last = ["stride_o_state", "stride_lse_state"]
+        last += ["stride_o_head", "stride_lse_head", "stride_indptr"] if spec.ragged else []
+    else:
+        tensors, last = [*inputs, "out", "out_lse"], []
+    strides = [f"stride_{tensor}_{dim}" for tensor in tensors for dim in dims]
+    return [*(f"{pointer}_ptr" for pointer in pointers), *strides, *last, *_sizes(spec)]
 
 
 def _sizes(spec: Merge) -> list[str]:
     """The sizes that change from call to call: no value is worth a new compilation."""
     if isinstance(spec, MergeStates):
-        return ["num_states", "tokens", "heads", "num_rows"]
-    return ["tokens", "heads", "num_rows", "tokens_with_context"]
+        return ["num_states", "tokens", "heads", "tiles_a_sequence"]
+    return ["tokens", "heads", "tiles_a_sequence", "tokens_with_context"]
 
 
 def _triton_type(parameter: str, spec: Merge) -> str:

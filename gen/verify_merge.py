@@ -97,21 +97,26 @@ def hold(spec: Merge, module: ModuleType, call: Call, o: Floats, lse: Floats | N
     got_lse = expected_lse if lse is None else lse
     verdict = compare(o, got_lse, expected_o, expected_lse, *bounds, out_dtype="fp32")
     wrong = _not_selected(spec, call, o, got_lse)
-    words = (f"bits: {wrong} rows are not the one state that is not empty",) if wrong else ()
+    words = (f"bits: {wrong} rows are not the one state that is not empty, or 0",) if wrong else ()
     return replace(verdict, failures=(*verdict.failures, *words))
 
 
 def _not_selected(spec: Merge, call: Call, o: Floats, lse: Floats) -> int:
-    """In how many rows with one state that is not empty o or lse are not that state's bits."""
+    """In how many rows with one state that is not empty o or lse are not that state's bits.
+
+    And in how many rows with none o is not 0 but -0.0.
+    """
     full = np.isfinite(call.lse)
-    alone = (full.sum(axis=0) == 1) & ~np.isnan(call.lse).any(axis=0)
+    has_nan = np.isnan(call.lse).any(axis=0)
+    alone = (full.sum(axis=0) == 1) & ~has_nan
+    negative = np.signbit(o[(full.sum(axis=0) == 0) & ~has_nan]).any(axis=-1).sum()
     which = full.argmax(axis=0) if len(full) else np.zeros(alone.shape, dtype=np.intp)
     rows = np.nonzero(alone)
     wrong = ~_same_bits(lse[rows], call.lse[which[rows], *rows])
     if not spec.out_fp8:
         o_alone = torch.from_numpy(call.o[which[rows], *rows]).to(TORCH_DTYPES[spec.dtype])
         wrong |= ~_same_bits(o[rows], _numpy(o_alone.to(TORCH_DTYPES[spec.out_dtype]))).all(axis=-1)
-    return int(wrong.sum())
+    return int(wrong.sum() + negative)
 
 
 def _same_bits(a: Floats, b: Floats) -> NDArray[np.bool_]:

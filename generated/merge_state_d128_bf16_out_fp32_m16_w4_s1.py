@@ -10,7 +10,7 @@ values and the logarithm of their total weight; states over disjoint keys form a
 monoid: Dao et al., arXiv 2205.14135, section 3.1. All arithmetic is float32.
 """
 
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import torch
 import triton
@@ -30,7 +30,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
     do_not_specialize=[
         "tokens",
         "heads",
-        "num_rows",
+        "tiles_a_sequence",
         "tokens_with_context",
     ]
 )
@@ -61,39 +61,42 @@ def merge_state_d128_bf16_out_fp32_m16_w4_s1(
     stride_out_lse_head,
     tokens,
     heads,
-    num_rows,
+    tiles_a_sequence,
     tokens_with_context,
 ):
     """Merge the states of BLOCK_M rows; a row is one head of one token."""
-    # Which rows: heads vary fastest, then tokens, then sequences. The first row is found in 64
-    # bits, for there may be more than 2**31; the others are so near that 32 are enough.
-    start_m = tl.program_id(0).to(tl.int64) * BLOCK_M
+    # Which rows: heads of tokens of one sequence; heads vary fastest. `token` counts from the
+    # tile's first one on, so that 32 bits are enough for it; times a stride it takes 64.
+    batch = (tl.program_id(0) // tiles_a_sequence).to(tl.int64)
+    start_m = (tl.program_id(0) % tiles_a_sequence).to(tl.int64) * BLOCK_M
+    first_token = start_m // heads
     offs_m = tl.arange(0, BLOCK_M)
     offs_d = tl.arange(0, BLOCK_D)
-    first_token = start_m // heads
-    head = (start_m % heads).to(tl.int32) + offs_m
-    token = (first_token % tokens).to(tl.int32) + head // heads
-    batch = first_token // tokens + token // tokens
-    head = (head % heads).to(tl.int64)
-    token = (token % tokens).to(tl.int64)
-    in_range = offs_m < num_rows - start_m
+    row = (start_m - first_token * heads).to(tl.int32) + offs_m
+    token = (row // heads).to(tl.int64)
+    head = (row % heads).to(tl.int64)
+    in_range = offs_m < tl.cast(tokens, tl.int64) * heads - start_m
     # A token without context has no state a: its result is its state b.
-    has_a = in_range & (token < tokens_with_context)
+    has_a = in_range & (token < tokens_with_context - first_token)
 
     # All loads at once: those of o do not wait for lse to say which states are empty.
-    lse_a_rows = batch * stride_lse_a_batch + token * stride_lse_a_token + head * stride_lse_a_head
-    lse_b_rows = batch * stride_lse_b_batch + token * stride_lse_b_token + head * stride_lse_b_head
-    o_a_rows = batch * stride_o_a_batch + token * stride_o_a_token + head * stride_o_a_head
-    o_b_rows = batch * stride_o_b_batch + token * stride_o_b_token + head * stride_o_b_head
+    lse_a_ptr += batch * stride_lse_a_batch + first_token * stride_lse_a_token
+    lse_a_rows = token * stride_lse_a_token + head * stride_lse_a_head
+    lse_b_ptr += batch * stride_lse_b_batch + first_token * stride_lse_b_token
+    lse_b_rows = token * stride_lse_b_token + head * stride_lse_b_head
+    o_a_ptr += batch * stride_o_a_batch + first_token * stride_o_a_token
+    o_a_rows = token * stride_o_a_token + head * stride_o_a_head
+    o_b_ptr += batch * stride_o_b_batch + first_token * stride_o_b_token
+    o_b_rows = token * stride_o_b_token + head * stride_o_b_head
     lse_a = tl.load(lse_a_ptr + lse_a_rows, mask=has_a, other=float("-inf"))
     lse_b = tl.load(lse_b_ptr + lse_b_rows, mask=in_range, other=float("-inf"))
     o_a = tl.load(
-        o_a_ptr + o_a_rows[:, None] + offs_d[None, :],
+        (o_a_ptr + offs_d)[None, :] + o_a_rows[:, None],
         mask=has_a[:, None],
         other=0.0,
     ).to(tl.float32)
     o_b = tl.load(
-        o_b_ptr + o_b_rows[:, None] + offs_d[None, :],
+        (o_b_ptr + offs_d)[None, :] + o_b_rows[:, None],
         mask=in_range[:, None],
         other=0.0,
     ).to(tl.float32)
@@ -101,35 +104,39 @@ def merge_state_d128_bf16_out_fp32_m16_w4_s1(
     # An lse of +inf means empty too, as FlashAttention-2 writes it.
     lse_a = tl.where(lse_a == float("inf"), float("-inf"), lse_a)
     lse_b = tl.where(lse_b == float("inf"), float("-inf"), lse_b)
+    # The o of an empty state may be NaN. It is replaced, not multiplied by 0: by -0.0, which added
+    # to the other state's o leaves every bit of that as it is; by 0 where both are empty. (As a
+    # constant Triton knows no -0.0.)
     a_is_empty = lse_a == float("-inf")
     b_is_empty = lse_b == float("-inf")
+    nothing = tl.where(a_is_empty & b_is_empty, 1.0, -1.0)[:, None] * 0.0
+    o_a = tl.where(a_is_empty[:, None], nothing, o_a)
+    o_b = tl.where(b_is_empty[:, None], nothing, o_b)
 
-    # Two full states. The scales are made before anything is multiplied by them, so that o is a
-    # convex combination and nothing overflows.
+    # The scales are made before anything is multiplied by them, so that o is a convex combination
+    # and nothing overflows. Beside an empty state they are exactly 1 and 0.
     m = tl.maximum(lse_a, lse_b)
-    w_a = tl.math.exp2((lse_a - m) * LOG2_E)
-    w_b = tl.math.exp2((lse_b - m) * LOG2_E)
-    total = w_a + w_b
-    o = (w_a / total)[:, None] * o_a + (w_b / total)[:, None] * o_b
-    lse = m + tl.log(total)
-
-    # An empty state is selected away, never multiplied by 0, for its o may be NaN: the other state
-    # comes out bit for bit, and (0, -inf) where there is none. A NaN lse is computed with.
-    only_a = b_is_empty & (lse_a == lse_a)
-    only_b = a_is_empty & (lse_b == lse_b)
-    o = tl.where(only_a[:, None], o_a, tl.where(only_b[:, None], o_b, o))
-    o = tl.where((a_is_empty & b_is_empty)[:, None], 0.0, o)
-    lse = tl.where(only_a, lse_a, tl.where(only_b, lse_b, lse))
+    # Where both are empty: any finite reference keeps -inf - m from being NaN.
+    reference = tl.where(m == float("-inf"), 0.0, m)
+    w_a = tl.math.exp2((lse_a - reference) * LOG2_E)
+    w_b = tl.math.exp2((lse_b - reference) * LOG2_E)
+    total = tl.where(a_is_empty & b_is_empty, 1.0, w_a + w_b)
+    scale_a = w_a * (1.0 / total)
+    scale_b = w_b * (1.0 / total)
+    o = scale_a[:, None] * o_a + scale_b[:, None] * o_b
+    lse = tl.where(total == 1.0, m, reference + tl.log(total))
 
     # Every warp has read its states before one of them is overwritten: out may be o_a or o_b, and
     # out_lse may be lse_a or lse_b.
     tl.debug_barrier()
-    out_rows = batch * stride_out_batch + token * stride_out_token + head * stride_out_head
-    out_ptrs = out_ptr + out_rows[:, None] + offs_d[None, :]
+    out_ptr += batch * stride_out_batch + first_token * stride_out_token
+    out_rows = token * stride_out_token + head * stride_out_head
+    out_ptrs = (out_ptr + offs_d)[None, :] + out_rows[:, None]
     tl.store(out_ptrs, o.to(tl.float32), mask=in_range[:, None])
     if out_lse_ptr is not None:
-        out_lse_rows = batch * stride_out_lse_batch + token * stride_out_lse_token
-        tl.store(out_lse_ptr + out_lse_rows + head * stride_out_lse_head, lse, mask=in_range)
+        out_lse_ptr += batch * stride_out_lse_batch + first_token * stride_out_lse_token
+        out_lse_rows = token * stride_out_lse_token + head * stride_out_lse_head
+        tl.store(out_lse_ptr + out_lse_rows, lse, mask=in_range)
 
 
 def merge_state(
@@ -209,20 +216,21 @@ def merge_state(
         _check_lse("out_lse", out_lse, o_a, o_a.shape[:-1], lse_layout)
         _check_apart("out_lse", out_lse, {**inputs, "out": out}, ("lse_a", "lse_b"))
     token, head = (-1, -2) if lse_layout == "ht" else (-2, -1)
-    num_rows = o_a.shape[:-1].numel()
-    arguments = (
-        *_strides("o_a", o_a, -3, -2),
-        *_strides("lse_a", lse_a, token, head),
-        *_strides("o_b", o_b, -3, -2),
-        *_strides("lse_b", lse_b, token, head),
-        *_strides("out", out, -3, -2),
-        *((0, 0, 0) if out_lse is None else _strides("out_lse", out_lse, token, head)),
-        tokens,
-        heads,
-        num_rows,
-        tokens_with_context,
-    )
-    num_tiles = triton.cdiv(num_rows, BLOCK_M.value)
+    strides = [
+        _strides("o_a", o_a, -3, -2),
+        _strides("lse_a", lse_a, token, head),
+        _strides("o_b", o_b, -3, -2),
+        _strides("lse_b", lse_b, token, head),
+        _strides("out", out, -3, -2),
+        (0, 0, 0) if out_lse is None else _strides("out_lse", out_lse, token, head),
+    ]
+    num_sequences = o_a.shape[:-3].numel()
+    if tokens_with_context == tokens and _is_one_sequence(strides, tokens):
+        strides = [(0, batch if tokens == 1 else token, head) for batch, token, head in strides]
+        tokens *= num_sequences
+        num_sequences, tokens_with_context = 1, tokens
+    tiles_a_sequence = triton.cdiv(tokens * heads, BLOCK_M.value)
+    num_tiles = num_sequences * tiles_a_sequence
     if num_tiles == 0:
         return out, out_lse
     with torch.cuda.device(o_a.get_device()):
@@ -233,7 +241,11 @@ def merge_state(
             lse_b,
             out,
             out_lse,
-            *arguments,
+            *chain.from_iterable(strides),
+            tokens,
+            heads,
+            tiles_a_sequence,
+            tokens_with_context,
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES,
             enable_fp_fusion=True,
@@ -307,6 +319,11 @@ def _strides(
             f"{name}: got strides {tensor.stride()}, allowed are batch dimensions that view as one"
         )
     return outer[-1][1] if outer else 0, tensor.stride(token), tensor.stride(head)
+
+
+def _is_one_sequence(strides: list[tuple[int, int, int]], tokens: int) -> bool:
+    """Do the tokens of a sequence follow those of the one before it, in every tensor?"""
+    return tokens == 1 or all(batch == tokens * token for batch, token, _ in strides)
 
 
 def _check_apart(

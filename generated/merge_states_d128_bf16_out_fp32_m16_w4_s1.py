@@ -11,7 +11,7 @@ monoid: Dao et al., arXiv 2205.14135, section 3.1. It reads every lse twice: for
 weights, and for each state's scale. All arithmetic is float32.
 """
 
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import torch
 import triton
@@ -33,7 +33,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
         "num_states",
         "tokens",
         "heads",
-        "num_rows",
+        "tiles_a_sequence",
     ]
 )
 def merge_states_d128_bf16_out_fp32_m16_w4_s1(
@@ -41,46 +41,46 @@ def merge_states_d128_bf16_out_fp32_m16_w4_s1(
     lse_ptr,
     out_ptr,
     out_lse_ptr,
-    stride_o_state,
-    stride_o_batch,
-    stride_o_token,
-    stride_o_head,
-    stride_lse_state,
-    stride_lse_batch,
-    stride_lse_token,
-    stride_lse_head,
     stride_out_batch,
     stride_out_token,
     stride_out_head,
     stride_out_lse_batch,
     stride_out_lse_token,
     stride_out_lse_head,
+    stride_o_batch,
+    stride_o_token,
+    stride_o_head,
+    stride_lse_batch,
+    stride_lse_token,
+    stride_lse_head,
+    stride_o_state,
+    stride_lse_state,
     num_states,
     tokens,
     heads,
-    num_rows,
+    tiles_a_sequence,
 ):
     """Merge the states of BLOCK_M rows; a row is one head of one token."""
-    # Which rows: heads vary fastest, then tokens, then sequences. The first row is found in 64
-    # bits, for there may be more than 2**31; the others are so near that 32 are enough.
-    start_m = tl.program_id(0).to(tl.int64) * BLOCK_M
+    # Which rows: heads of tokens of one sequence; heads vary fastest. `token` counts from the
+    # tile's first one on, so that 32 bits are enough for it; times a stride it takes 64.
+    batch = (tl.program_id(0) // tiles_a_sequence).to(tl.int64)
+    start_m = (tl.program_id(0) % tiles_a_sequence).to(tl.int64) * BLOCK_M
+    first_token = start_m // heads
     offs_m = tl.arange(0, BLOCK_M)
     offs_d = tl.arange(0, BLOCK_D)
-    first_token = start_m // heads
-    head = (start_m % heads).to(tl.int32) + offs_m
-    token = (first_token % tokens).to(tl.int32) + head // heads
-    batch = first_token // tokens + token // tokens
-    head = (head % heads).to(tl.int64)
-    token = (token % tokens).to(tl.int64)
-    in_range = offs_m < num_rows - start_m
-    lse_rows = batch * stride_lse_batch + token * stride_lse_token + head * stride_lse_head
-    o_rows = batch * stride_o_batch + token * stride_o_token + head * stride_o_head
+    row = (start_m - first_token * heads).to(tl.int32) + offs_m
+    token = (row // heads).to(tl.int64)
+    head = (row % heads).to(tl.int64)
+    in_range = offs_m < tl.cast(tokens, tl.int64) * heads - start_m
+    lse_ptr += batch * stride_lse_batch + first_token * stride_lse_token
+    lse_rows = token * stride_lse_token + head * stride_lse_head
+    o_ptr += batch * stride_o_batch + first_token * stride_o_token
+    o_rows = token * stride_o_token + head * stride_o_head
 
     # First the sum of all weights: each scale is then made before o is multiplied by it, so that
     # o stays a convex combination and nothing overflows.
     m = tl.full([BLOCK_M], float("-inf"), tl.float32)
     l = tl.zeros([BLOCK_M], tl.float32)
-    num_full = tl.zeros([BLOCK_M], tl.int32)
     for start_state in tl.range(0, num_states, BLOCK_STATES):
         states = start_state + tl.arange(0, BLOCK_STATES)
         lse = tl.load(
@@ -90,7 +90,6 @@ def merge_states_d128_bf16_out_fp32_m16_w4_s1(
         )
         # An lse of +inf means empty too, as FlashAttention-2 writes it.
         lse = tl.where(lse == float("inf"), float("-inf"), lse)
-        num_full += tl.sum((lse != float("-inf")).to(tl.int32), 1)
         m_new = tl.maximum(m, tl.max(lse, 1))
         # Where all are empty: any finite reference keeps -inf - m from being NaN.
         reference = tl.where(m_new == float("-inf"), 0.0, m_new)
@@ -98,37 +97,39 @@ def merge_states_d128_bf16_out_fp32_m16_w4_s1(
         l += tl.sum(tl.math.exp2((lse - reference[:, None]) * LOG2_E), 1)
         m = m_new
 
-    # Then the states themselves. One that is alone is selected, bit for bit, unless its lse is NaN.
-    is_empty = num_full == 0
-    is_alone = (num_full == 1) & (l == l)
+    # Then the states themselves. The o of an empty one may be NaN. It is replaced, not multiplied
+    # by 0: by -0.0, which added to the others' sum leaves every bit of that as it is, so that a
+    # state that is alone, whose scale is 1, comes out bit for bit; by 0 where all are empty. (As a
+    # constant Triton knows no -0.0.)
+    is_empty = l == 0.0
+    nothing = tl.where(is_empty, 1.0, -1.0)[:, None] * 0.0
     reference = tl.where(is_empty, 0.0, m)
     total = tl.where(is_empty, 1.0, l)
-    o = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)
+    o = tl.broadcast_to(nothing, [BLOCK_M, BLOCK_D])
     for state in tl.range(0, num_states):
         offset = tl.cast(state, tl.int64)
         has_state = in_range
         lse_ptrs = lse_ptr + lse_rows + offset * stride_lse_state
         lse_i = tl.load(lse_ptrs, mask=has_state, other=float("-inf"))
         o_i = tl.load(
-            o_ptr + (o_rows + offset * stride_o_state)[:, None] + offs_d[None, :],
+            (o_ptr + offset * stride_o_state + offs_d)[None, :] + o_rows[:, None],
             mask=has_state[:, None],
             other=0.0,
         ).to(tl.float32)
         lse_i = tl.where(lse_i == float("inf"), float("-inf"), lse_i)
-        has_keys = lse_i != float("-inf")
-        scale = tl.math.exp2((lse_i - reference) * LOG2_E) / total
-        # The o of an empty state may be NaN: it is selected away, never multiplied by 0.
-        merged = tl.where(is_alone[:, None], o_i, o + scale[:, None] * o_i)
-        o = tl.where(has_keys[:, None], merged, o)
-    lse = tl.where(is_empty, float("-inf"), reference + tl.log(total))
-    lse = tl.where(is_alone, m, lse)
+        o_i = tl.where((lse_i == float("-inf"))[:, None], nothing, o_i)
+        scale = tl.math.exp2((lse_i - reference) * LOG2_E) * (1.0 / total)
+        o += scale[:, None] * o_i
+    lse = tl.where(total == 1.0, m, reference + tl.log(total))
 
-    out_rows = batch * stride_out_batch + token * stride_out_token + head * stride_out_head
-    out_ptrs = out_ptr + out_rows[:, None] + offs_d[None, :]
+    out_ptr += batch * stride_out_batch + first_token * stride_out_token
+    out_rows = token * stride_out_token + head * stride_out_head
+    out_ptrs = (out_ptr + offs_d)[None, :] + out_rows[:, None]
     tl.store(out_ptrs, o.to(tl.float32), mask=in_range[:, None])
     if out_lse_ptr is not None:
-        out_lse_rows = batch * stride_out_lse_batch + token * stride_out_lse_token
-        tl.store(out_lse_ptr + out_lse_rows + head * stride_out_lse_head, lse, mask=in_range)
+        out_lse_ptr += batch * stride_out_lse_batch + first_token * stride_out_lse_token
+        out_lse_rows = token * stride_out_lse_token + head * stride_out_lse_head
+        tl.store(out_lse_ptr + out_lse_rows, lse, mask=in_range)
 
 
 def merge_states(
@@ -188,20 +189,18 @@ def merge_states(
     else:
         _check_lse("out_lse", out_lse, o, shape[:-1], lse_layout)
         _check_apart("out_lse", out_lse, {**inputs, "out": out}, ())
-    num_rows = out.shape[:-1].numel()
-    arguments = (
-        o.stride(0),
-        *_strides("o", o, -3, -2, 1),
-        lse.stride(0),
-        *_strides("lse", lse, token, head, 1),
-        *_strides("out", out, -3, -2),
-        *((0, 0, 0) if out_lse is None else _strides("out_lse", out_lse, token, head)),
-        o.shape[0],
-        tokens,
-        heads,
-        num_rows,
-    )
-    num_tiles = triton.cdiv(num_rows, BLOCK_M.value)
+    strides = [
+        _strides("out", out, -3, -2),
+        (0, 0, 0) if out_lse is None else _strides("out_lse", out_lse, token, head),
+    ]
+    strides += [_strides("o", o, -3, -2, 1), _strides("lse", lse, token, head, 1)]
+    num_sequences = o.shape[1:-3].numel()
+    if _is_one_sequence(strides, tokens):
+        strides = [(0, batch if tokens == 1 else token, head) for batch, token, head in strides]
+        tokens *= num_sequences
+        num_sequences = 1
+    tiles_a_sequence = triton.cdiv(tokens * heads, BLOCK_M.value)
+    num_tiles = num_sequences * tiles_a_sequence
     if num_tiles == 0:
         return out, out_lse
     with torch.cuda.device(o.get_device()):
@@ -210,7 +209,13 @@ def merge_states(
             lse,
             out,
             out_lse,
-            *arguments,
+            *chain.from_iterable(strides),
+            o.stride(0),
+            lse.stride(0),
+            o.shape[0],
+            tokens,
+            heads,
+            tiles_a_sequence,
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES,
             enable_fp_fusion=True,
@@ -284,6 +289,11 @@ def _strides(
             f"{name}: got strides {tensor.stride()}, allowed are batch dimensions that view as one"
         )
     return outer[-1][1] if outer else 0, tensor.stride(token), tensor.stride(head)
+
+
+def _is_one_sequence(strides: list[tuple[int, int, int]], tokens: int) -> bool:
+    """Do the tokens of a sequence follow those of the one before it, in every tensor?"""
+    return tokens == 1 or all(batch == tokens * token for batch, token, _ in strides)
 
 
 def _check_apart(

@@ -39,7 +39,7 @@ def merge_budget(
     Let p be the exact scales w_i / sum w. The logarithm of the total is off by at most
     d = log(sum p_i exp(tau_i + blocks t)) + (n + 2 blocks) u; for errors downwards by Jensen.
 
-    *Scale.* w_i / total: exp(tau_i + d + t) - 1 relative to p_i.
+    *Scale.* w_i (1 / total): exp(tau_i + d + t + u) - 1 relative to p_i.
 
     *Sum.* Each product of a scale and o_i is rounded once and passes at most n additions:
     (n + 1) u, of sum p_i |o_i|. Cutting the sum back to the largest |o_i| only helps.
@@ -82,7 +82,7 @@ def merge_budget(
     tau = (1 if base2 else 3) * FP32 * below + EXP2
     sums = (len(values) + 2 * blocks) * FP32
     d = np.log1p((p * _grown(p, tau + blocks * EXP2)).sum(axis=0)) + sums
-    grown = p * _grown(p, tau + d + DIVISION)
+    grown = p * _grown(p, tau + d + DIVISION + FP32)
     rounded = (len(values) + 1) * FP32 * (p + grown)
     o_error = ((grown + rounded)[..., None] * size).sum(axis=0)
     o_error += len(values) * FLUSHED * (1 + size.max(axis=0, initial=0.0))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mutant import LIST, LIST_BASE2, LIST_FP32, PAIR, PAIR_FP8, RAGGED, Edit, Mutant, plant
 
-_SELECT = "merged = tl.where(is_alone[:, None], o_i, o + scale[:, None] * o_i)"
 _RESCALE = "l = l * tl.math.exp2((m - reference) * LOG2_E)"
 
 LISTS = (
@@ -27,21 +26,38 @@ LISTS = (
         LIST,
         "9 states, empty ones among them",
         "NaN o",
-        Edit("o = tl.where(has_keys[:, None], merged, o)", "o = merged"),
+        Edit('o_i = tl.where((lse_i == float("-inf"))[:, None], nothing, o_i)', "o_i = o_i"),
     ),
     plant(
-        "the one full state of many is computed",
+        "the one full state of many loses the sign of 0",
         LIST,
         "empty states",
         "bits",
-        Edit(_SELECT, "merged = o + scale[:, None] * o_i"),
+        Edit("tl.where(is_empty, 1.0, -1.0)", "tl.where(is_empty, 1.0, 1.0)"),
     ),
     plant(
-        "a NaN lse alone among empty states vanishes",
+        "the sum of many states starts at 0",
+        LIST,
+        "empty states",
+        "bits",
+        Edit(
+            "o = tl.broadcast_to(nothing, [BLOCK_M, BLOCK_D])",
+            "o = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)",
+        ),
+    ),
+    plant(
+        "a NaN lse among many means empty",
         LIST,
         "NaN lse",
         "NaN lse, NaN o",
-        Edit("(num_full == 1) & (l == l)", "(num_full == 1)"),
+        Edit(
+            'lse = tl.where(lse == float("inf"),',
+            'lse = tl.where((lse == float("inf")) | (lse != lse),',
+        ),
+        Edit(
+            'lse_i = tl.where(lse_i == float("inf"),',
+            'lse_i = tl.where((lse_i == float("inf")) | (lse_i != lse_i),',
+        ),
     ),
     plant(
         "a block of empty states is not guarded",
@@ -55,10 +71,7 @@ LISTS = (
         LIST,
         "0 states",
         "NaN lse",
-        Edit(
-            'tl.where(is_empty, float("-inf"), reference + tl.log(total))',
-            "reference + tl.log(total)",
-        ),
+        Edit("tl.where(total == 1.0, m, reference + tl.log(total))", "reference + tl.log(total)"),
     ),
     plant(
         "the sum of weights is not rescaled",
@@ -93,15 +106,15 @@ LISTS = (
         LIST_FP32,
         "o as large as it gets",
         "hard o",
-        Edit(" * LOG2_E) / total", " * LOG2_E)"),
-        Edit("    # The scales may", "    o = o / total[:, None]\n    # The scales may"),
+        Edit(" * (1.0 / total)", ""),
+        Edit("    # The scales may", "    o = o * (1.0 / total)[:, None]\n    # The scales may"),
     ),
     plant(
         "many scales that add up to more than 1 overflow",
         LIST_FP32,
         "o as large as it gets",
         "NaN o",
-        Edit("tl.where(is_alone[:, None], o, clamped)", "o"),
+        Edit("o = tl.where(o > largest, largest, tl.where(o < -largest, -largest, o))", "o = o"),
     ),
     plant(
         "many logarithms to base 2 are summed as natural ones",
@@ -115,7 +128,7 @@ LISTS = (
         LIST,
         "3 states",
         "out of bounds",
-        Edit("        lse.stride(0),\n", "        o.stride(0),\n"),
+        Edit("            lse.stride(0),\n", "            o.stride(0),\n"),
     ),
     plant(
         "a state times its stride in 32 bits",
@@ -176,7 +189,15 @@ LISTS_BY_TOKEN = (
         RAGGED,
         "strided lists",
         "NaN lse, bits, hard o",
-        Edit(" * stride_indptr", "", count=2),
+        Edit(" * stride_indptr", ""),
+        Edit("indptr_ptrs + stride_indptr", "indptr_ptrs + 1"),
+    ),
+    plant(
+        "lists are those of the first tile",
+        RAGGED,
+        "3 states",
+        "bits, hard lse, hard o",
+        Edit("(first_token + token) * stride_indptr", "token * stride_indptr"),
     ),
 )
 

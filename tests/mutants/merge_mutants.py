@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from mutant import PAIR, PAIR_BASE2, PAIR_FP8, PAIR_FP32, Edit, plant
 
-_SUM = "o = (w_a / total)[:, None] * o_a + (w_b / total)[:, None] * o_b"
-_BOTH = "    o = tl.where((a_is_empty & b_is_empty)[:, None], 0.0, o)\n"
-_ONE = "o = tl.where(only_a[:, None], o_a, tl.where(only_b[:, None], o_b, o))"
 _CLAMP = "o = tl.clamp(o, -448.0, 448.0, propagate_nan=tl.PropagateNan.ALL)"
 
 EMPTY = (
@@ -24,34 +21,60 @@ EMPTY = (
         "NaN lse, NaN o, bits",
         Edit('lse_b = tl.where(lse_b == float("inf"), float("-inf"), lse_b)', "lse_b = lse_b"),
     ),
-    plant("two empty states are not guarded", PAIR, "empty states", "NaN o", Edit(_BOTH, "")),
+    plant(
+        "two empty states are not guarded",
+        PAIR,
+        "empty states",
+        "NaN o, bits",
+        Edit('tl.where(m == float("-inf"), 0.0, m)', "m"),
+    ),
+    plant(
+        "the total of two empty states is 0",
+        PAIR,
+        "empty states",
+        "NaN o, bits",
+        Edit("tl.where(a_is_empty & b_is_empty, 1.0, w_a + w_b)", "w_a + w_b"),
+    ),
+    plant(
+        "the o of two empty states is -0.0",
+        PAIR,
+        "empty states",
+        "bits",
+        Edit(
+            "tl.where(a_is_empty & b_is_empty, 1.0, -1.0)",
+            "tl.where(a_is_empty & b_is_empty, -1.0, -1.0)",
+        ),
+    ),
     plant(
         "the lse of two empty states is computed",
         PAIR,
         "empty states",
         "NaN lse",
-        Edit("lse = tl.where(only_a, lse_a, tl.where(only_b, lse_b, lse))", "lse = lse"),
+        Edit("tl.where(total == 1.0, m, reference + tl.log(total))", "reference + tl.log(total)"),
     ),
     plant(
-        "the o of an empty state is multiplied by 0",
+        "the o of an empty state a is multiplied by 0",
         PAIR,
         "empty states",
         "NaN o, bits",
-        Edit(_ONE, "o = o"),
+        Edit("o_a = tl.where(a_is_empty[:, None], nothing, o_a)", "o_a = o_a"),
+    ),
+    plant(
+        "the o of an empty state b is multiplied by 0",
+        PAIR,
+        "empty states",
+        "NaN o, bits",
+        Edit("o_b = tl.where(b_is_empty[:, None], nothing, o_b)", "o_b = o_b"),
     ),
     plant(
         "a state that is alone loses the sign of 0",
         PAIR,
         "empty states",
         "bits",
-        Edit(_ONE, f"{_ONE} + 0.0"),
-    ),
-    plant(
-        "a NaN lse beside an empty state vanishes",
-        PAIR,
-        "NaN lse",
-        "NaN o",
-        Edit("b_is_empty & (lse_a == lse_a)", "b_is_empty"),
+        Edit(
+            "tl.where(a_is_empty & b_is_empty, 1.0, -1.0)",
+            "tl.where(a_is_empty & b_is_empty, 1.0, 1.0)",
+        ),
     ),
     plant(
         "a NaN lse means empty",
@@ -59,8 +82,8 @@ EMPTY = (
         "NaN lse",
         "NaN lse, NaN o",
         Edit(
-            'a_is_empty = lse_a == float("-inf")',
-            'a_is_empty = (lse_a == float("-inf")) | (lse_a != lse_a)',
+            'lse_a = tl.where(lse_a == float("inf"),',
+            'lse_a = tl.where((lse_a == float("inf")) | (lse_a != lse_a),',
         ),
     ),
 )
@@ -71,17 +94,24 @@ WEIGHTS = (
         PAIR_FP32,
         "o as large as it gets",
         "hard o",
-        Edit(_SUM, "o = (w_a[:, None] * o_a + w_b[:, None] * o_b) / total[:, None]"),
+        Edit(
+            "o = scale_a[:, None] * o_a + scale_b[:, None] * o_b",
+            "o = (w_a[:, None] * o_a + w_b[:, None] * o_b) * (1.0 / total)[:, None]",
+        ),
     ),
     plant(
         "scales that add up to more than 1 overflow",
         PAIR_FP32,
         "o as large as it gets",
         "NaN o",
-        Edit("o = tl.clamp(o, -largest, largest, propagate_nan=tl.PropagateNan.ALL)", "o = o"),
+        Edit("o = tl.where(o > largest, largest, tl.where(o < -largest, -largest, o))", "o = o"),
     ),
     plant(
-        "o is not divided by the total", PAIR, "one row", "hard o", Edit(" / total)", ")", count=2)
+        "o is not divided by the total",
+        PAIR,
+        "one row",
+        "hard o",
+        Edit(" * (1.0 / total)", "", count=2),
     ),
     plant(
         "the larger lse is not subtracted",
@@ -102,22 +132,23 @@ WEIGHTS = (
         PAIR,
         "one row",
         "hard o",
-        Edit("(w_a / total)[:, None] * o_a", "(w_b / total)[:, None] * o_a"),
-        Edit("(w_b / total)[:, None] * o_b", "(w_a / total)[:, None] * o_b"),
+        Edit("scale_a[:, None] * o_a", "scale_b[:, None] * o_a"),
+        Edit("scale_b[:, None] * o_b", "scale_a[:, None] * o_b"),
     ),
     plant(
-        "the state is float16",
+        "the scales are float16",
         PAIR,
         "whole tiles",
         "hard o",
-        Edit(_SUM, f"{_SUM.replace('total)[:, None]', 'total)[:, None].to(tl.float16)')}"),
+        Edit("[:, None] * o_a", "[:, None].to(tl.float16) * o_a"),
+        Edit("[:, None] * o_b", "[:, None].to(tl.float16) * o_b"),
     ),
     plant(
         "weights in base 2 of natural logarithms",
         PAIR,
         "one row",
         "hard lse, hard o",
-        Edit(" - m) * LOG2_E)", " - m))", count=2),
+        Edit(" - reference) * LOG2_E)", " - reference))", count=2),
     ),
     plant(
         "log2 is returned as the natural logarithm",
@@ -131,8 +162,8 @@ WEIGHTS = (
         PAIR_BASE2,
         "one row",
         "hard lse, hard o",
-        Edit("exp2(lse_a - m)", "exp2((lse_a - m) * 1.442695)"),
-        Edit("exp2(lse_b - m)", "exp2((lse_b - m) * 1.442695)"),
+        Edit("exp2(lse_a - reference)", "exp2((lse_a - reference) * 1.442695)"),
+        Edit("exp2(lse_b - reference)", "exp2((lse_b - reference) * 1.442695)"),
     ),
     plant(
         "the natural logarithm is returned as log2",
@@ -149,7 +180,7 @@ OUTPUTS = (
         PAIR,
         "some tokens without context",
         "bits, hard lse, hard o",
-        Edit("in_range & (token < tokens_with_context)", "in_range"),
+        Edit("in_range & (token < tokens_with_context - first_token)", "in_range"),
     ),
     plant(
         "tokens without context are not copied",
@@ -167,11 +198,18 @@ OUTPUTS = (
         Edit("token < tokens_with_context", "token <= tokens_with_context"),
     ),
     plant(
+        "context is counted from the tile on",
+        PAIR,
+        "some tokens without context",
+        "bits, hard lse, hard o",
+        Edit("tokens_with_context - first_token", "tokens_with_context"),
+    ),
+    plant(
         "context is counted over all sequences",
         PAIR,
         "sequences with tokens without context",
-        "hard lse, hard o",
-        Edit("token < tokens_with_context", "batch * tokens + token < tokens_with_context"),
+        "bits, hard lse, hard o",
+        Edit("if tokens_with_context == tokens and ", "if "),
     ),
     plant(
         "no token with context means all",

@@ -62,6 +62,12 @@ MERGE_FAR_PROBES = frozenset(
     {
         _far("heads of both states 2**30 apart", _ROWS, {"o_a": 1, "o_b": 1}),
         _far("tokens of both states 2**30 apart", _ROWS, {"o_a": 0, "o_b": 0}),
+        _far("tokens of one head 2**30 apart", Case("one head", 4, 1), {"o_a": 0, "o_b": 0}),
+        _far(
+            "sequences of both states 2**30 apart",
+            Case("far sequences", 2, 1, batch=(4,)),
+            {"o_a": 0, "o_b": 0},
+        ),
         _far("tokens of out 2**30 apart", _ROWS, {"out": 0}),
         _far("states 2**30 apart", Case("far states", 1, 1, states=4), {"o": 0}),
     }
