@@ -1,11 +1,13 @@
 """Compile the catalog for every target and keep what it takes: python docs/compile_matrix.py.
 
 Writes docs/compile/triton-VERSION.json for the Triton that is installed, and the table in
-docs/compile-matrix.md. No GPU is needed; it takes a few minutes.
+docs/compile-matrix.md. No GPU is needed; it takes some minutes. A report has a digest of every
+kernel's text, so that a test can tell that it is about the kernels of today.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from typing import Any
 from attngen import compile as compiler
 from attngen.catalog import catalog
 from attngen.config import TARGETS
+from attngen.render import render
+from attngen.variant import Variant
 
 FOLDER = Path(__file__).resolve().parent / "compile"
 CHOSEN = ("sm_80", "sm_90", "sm_100", "gfx942")
@@ -22,6 +26,11 @@ KEPT = ("variant", "target", "registers", "spills", "shared")
 def path(version: str) -> Path:
     """Where the report of a Triton version is kept."""
     return FOLDER / f"triton-{version}.json"
+
+
+def digest(variant: Variant) -> str:
+    """Of a kernel's text, which with the version of Triton decides what it takes."""
+    return hashlib.sha256(render(variant).encode()).hexdigest()[:16]
 
 
 def measure() -> list[dict[str, Any]]:
@@ -34,7 +43,14 @@ def measure() -> list[dict[str, Any]]:
 
 def save(version: str, records: list[dict[str, Any]]) -> None:
     """Write a report, one record a line."""
-    head = json.dumps({"triton": version, "command": "python docs/compile_matrix.py"}, indent=1)
+    head = json.dumps(
+        {
+            "triton": version,
+            "command": "python docs/compile_matrix.py",
+            "digests": {name: digest(variant) for name, variant in catalog().items()},
+        },
+        indent=1,
+    )
     rows = ",\n  ".join(json.dumps({key: record[key] for key in KEPT}) for record in records)
     path(version).write_text(f'{head[:-2]},\n "records": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
 
