@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from attngen.errors import StaleKernel as StaleKernel
     from attngen.finder import load as load
     from attngen.runtime import attention as attention
+    from attngen.runtime_cascade import cascade_attention as cascade_attention
     from attngen.runtime_decode import attention_decode as attention_decode
     from attngen.runtime_layouts import attention_paged as attention_paged
     from attngen.runtime_layouts import attention_varlen as attention_varlen
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "attention": "runtime",
     "attention_decode": "runtime_decode",
+    "cascade_attention": "runtime_cascade",
     "attention_varlen": "runtime_layouts",
     "attention_paged": "runtime_layouts",
     "merge_state": "runtime_merge",

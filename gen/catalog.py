@@ -44,7 +44,8 @@ def _attention_specs() -> Iterator[AttentionFwd]:
     for layout in LAYOUTS:
         for head_dim in (64, 128):
             for dtype in ("fp16", "bf16"):
-                yield layout(head_dim=head_dim, dtype=dtype, causal=True)
+                for causal in (False, True):
+                    yield layout(head_dim=head_dim, dtype=dtype, causal=causal)
 
 
 def _decode_specs() -> Iterator[AttentionDecode]:

@@ -17,7 +17,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="kernels need torch")
 pytest.importorskip("triton", reason="kernels need triton")
 
-from attngen import bench, lab, store, tune_attention, verify  # noqa: E402
+from attngen import lab, store, timing, tune_attention, verify  # noqa: E402
 from attngen.cases_attention import Case  # noqa: E402
 from attngen.compile import Refusal, Resources  # noqa: E402
 from attngen.config import TARGETS, TileConfig  # noqa: E402
@@ -173,8 +173,8 @@ def test_times_are_medians_a_call_of_what_is_near_the_fastest(
         rounds.append((list(graphs), count))
         return {name: [9.9, milliseconds[name], 0.0] for name in graphs}
 
-    monkeypatch.setattr(bench, "captured", captured)
-    monkeypatch.setattr(bench, "interleaved", interleaved)
+    monkeypatch.setattr(timing, "captured", captured)
+    monkeypatch.setattr(timing, "interleaved", interleaved)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(lab, "_l2_bytes", lambda: 1)
     monkeypatch.setattr(lab, "ROTATED_BYTES", 1)

@@ -42,14 +42,9 @@ ELSEWHERE: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 
-STATES = 4
-"""The issue of merging, decoding, paged and varlen attention and cascades."""
-
 # What a row asks of features that do not exist yet: (issue, what). An issue is not done before
 # its rows are tested; whoever tests one takes it out here.
-OWED: dict[str, list[tuple[int, str]]] = {
-    "B10": [(STATES, "a shared prefix by the cascade kernels")],
-}
+OWED: dict[str, list[tuple[int, str]]] = {}
 
 # What a CPU cannot show of features that exist: tests that are marked gpu and named by the row, in
 # kernels/test_gpu.py and beside this file.

@@ -1,0 +1,120 @@
+"""The run-time face of cascades: shared prefixes attended to once, merged with what is private."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from attngen.errors import InvalidSpec
+from attngen.runtime_layouts import attention_paged, attention_varlen
+from attngen.runtime_merge import merge_state, merge_states
+
+Level = tuple[torch.Tensor, ...]
+
+
+def cascade_attention(
+    q: torch.Tensor,
+    levels: Sequence[Level],
+    *,
+    sinks: torch.Tensor | None = None,
+    causal: bool = False,
+    window_size: Sequence[int] = (-1, -1),
+    sm_scale: float | None = None,
+    softcap: float | None = None,
+    alibi_slopes: torch.Tensor | None = None,
+    return_lse: bool = False,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """Attention of each query over the keys of all its levels, level by level, merged.
+
+    The definition is `attngen.reference.cascade_attention`. A query's keys are those that its group
+    has at each level, joined, outermost first; keys that a group of many sequences shares are read
+    once for all of them. Each level is one call of `attention_varlen` or `attention_paged`, whose
+    state (o, lse) has o in the type of q; `merge_states` joins them. Nothing is brought to the
+    host.
+
+    Args:
+        q: [total_q, heads_q, head_dim], float16, bfloat16 or float32.
+        levels: outermost first. Each is packed, (k, v, cu_seqlens_q, cu_seqlens_kv), or paged,
+            (k_cache, v_cache, block_table, seqlens_kv, cu_seqlens_q), as in those two functions.
+            The groups of a level consist of whole groups of the level after it, and every level
+            has all rows of q. A group may have no keys.
+        sinks: floating [heads_q]; in the denominator once.
+        causal: on the last level alone, bottom-right there: a sequence has to have at least as many
+            keys at the last level as it has queries, which is not checked.
+        window_size: not offered with more than one level: InvalidSpec.
+        sm_scale: any finite factor of q . k; 1 / sqrt(head_dim) where it is not given.
+        softcap: above 0; scores become softcap * tanh(score / softcap).
+        alibi_slopes: not offered with more than one level: InvalidSpec.
+        return_lse: also return the log-sum-exp.
+        out: takes o, where it is given.
+
+    Returns:
+        o: [total_q, heads_q, head_dim_v], like q; 0 in rows that see no key.
+        lse: with return_lse, [heads_q, total_q] float32, natural logarithm.
+
+    Raises:
+        NotGenerated: where a kernel is not built; the message has the command that builds it.
+        InvalidSpec: where no template can do this head dim, dtype or option.
+        TypeError: for an argument of the wrong type, dtype or device.
+        ValueError: for an argument of the wrong shape, strides or value.
+    """
+    _check_levels(levels, window_size, alibi_slopes)
+    if len(levels) == 1:
+        last = {"causal": causal, "sinks": sinks, "window_size": window_size}
+        last |= {"alibi_slopes": alibi_slopes, "out": out}
+        o, lse = _attend(q, levels[0], sm_scale=sm_scale, softcap=softcap, **last)
+        return (o, lse) if return_lse else o
+    columns = levels[-1][1].shape[-1]
+    states = q.new_empty((len(levels), *q.shape[:2], columns))
+    lses = q.new_empty((len(levels), q.shape[1], q.shape[0]), dtype=torch.float32)
+    for n, level in enumerate(levels):
+        # The sink is one more state, merged once: with the last level's.
+        last = {"causal": causal, "sinks": sinks} if n == len(levels) - 1 else {}
+        _, lse = _attend(q, level, sm_scale=sm_scale, softcap=softcap, out=states[n], **last)
+        lses[n].copy_(lse)
+    if len(levels) == 2:
+        merged = merge_state(states[0], lses[0], states[1], lses[1], out=out)
+        assert isinstance(merged, tuple)
+        o, lse = merged
+    else:
+        o, lse = merge_states(states, lses, out=out)
+    return (o, lse) if return_lse else o
+
+
+def _check_levels(
+    levels: Sequence[Level], window_size: Sequence[int], alibi_slopes: torch.Tensor | None
+) -> None:
+    if not len(levels):
+        raise ValueError("levels: got none, allowed are one or more")
+    for n, level in enumerate(levels):
+        if not isinstance(level, tuple | list) or len(level) not in (4, 5):
+            raise ValueError(
+                f"levels[{n}]: got {type(level).__name__} of"
+                f" {len(level) if isinstance(level, tuple | list) else 'no'} entries, allowed are"
+                " (k, v, cu_seqlens_q, cu_seqlens_kv) and (k_cache, v_cache, block_table,"
+                " seqlens_kv, cu_seqlens_q)"
+            )
+    if len(levels) > 1:
+        # Sequences that share a level's keys stand at positions of their own among them.
+        if tuple(window_size) != (-1, -1):
+            raise InvalidSpec(
+                f"window_size: got {tuple(window_size)}, allowed with several levels is (-1, -1)"
+            )
+        if alibi_slopes is not None:
+            raise InvalidSpec("alibi_slopes: got a tensor, allowed with several levels is None")
+
+
+def _attend(q: torch.Tensor, level: Level, **options: object) -> tuple[torch.Tensor, torch.Tensor]:
+    """The state of one level."""
+    attn: dict[str, object] = {"return_lse": True, **options}
+    if len(level) == 4:
+        k, v, cu_q, cu_kv = level
+        state = attention_varlen(q, k, v, cu_q, cu_kv, q.shape[0], k.shape[0], **attn)  # type: ignore[arg-type]
+    else:
+        *cache, cu_q = level
+        attn |= {"cu_seqlens_q": cu_q, "max_seqlen_q": q.shape[0]}
+        state = attention_paged(q, *cache, **attn)  # type: ignore[arg-type]
+    assert isinstance(state, tuple)
+    return state
