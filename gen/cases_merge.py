@@ -88,6 +88,8 @@ def cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
     if not getattr(spec, "ragged", False):
         yield Case("sequences", 5, 3, batch=(3,))
         yield Case("sequences, strided, th", 5, 3, batch=(3,), strided=True, layout="th")
+        yield Case("sequences of one token", 1, 3, batch=(11,))
+        yield Case("sequences that follow each other", 5, 3, batch=(3,), layout="th")
         yield Case("two batch dimensions", 3, 2, batch=(2, 3))
     if long:
         yield Case("many tokens", 4099, 32)

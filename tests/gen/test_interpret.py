@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from attngen.bounds import Extents, OutOfBounds  # noqa: E402
-from attngen.interpret import decode_bf16, interpreting, round_to_bf16  # noqa: E402
+from attngen.interpret import decode_bf16, interpreting, round_to_bf16, round_to_fp8  # noqa: E402
 
 if not interpreting():
     pytest.skip("the interpreter is not in use: there is a GPU", allow_module_level=True)
@@ -32,6 +32,12 @@ def product(a_ptr, b_ptr, c_ptr):
 def narrow(x_ptr, y_ptr):
     offsets = tl.arange(0, N)
     tl.store(y_ptr + offsets, tl.load(x_ptr + offsets).to(tl.bfloat16))
+
+
+@triton.jit
+def narrower(x_ptr, y_ptr):
+    offsets = tl.arange(0, N)
+    tl.store(y_ptr + offsets, tl.load(x_ptr + offsets).to(tl.float8e4nv))
 
 
 @triton.jit
@@ -74,6 +80,30 @@ def test_casts_in_a_kernel_round_to_nearest_even(device: str) -> None:
     y = torch.full((16,), torch.nan, dtype=torch.bfloat16)
     narrow[(1,)](x, y)
     assert torch.equal(y, x.bfloat16())
+
+
+@given(st.floats(-464, 464, width=32))
+def test_rounding_to_fp8_is_to_the_nearest_even(x: float) -> None:
+    numbers = torch.arange(127, dtype=torch.uint8).view(torch.float8_e4m3fn).double().numpy()
+    bits = int(round_to_fp8(np.array([x], dtype=np.float32))[0])
+    distance = np.abs(numbers - abs(x))
+    nearest = np.flatnonzero(distance == distance.min())
+    even = nearest[0] if len(nearest) == 1 or nearest[0] % 2 == 0 else nearest[1]
+    assert bits == even | (0x80 if np.signbit(np.float32(x)) else 0)
+
+
+@pytest.mark.parametrize("x", [464.1, -465.0, 1e30, np.inf, -np.inf, np.nan])
+def test_what_fp8_has_no_number_for_is_nan(x: float) -> None:
+    assert round_to_fp8(np.array([x], dtype=np.float32))[0] & 0x7F == 0x7F
+
+
+def test_casts_to_fp8_in_a_kernel(device: str) -> None:
+    x = torch.tensor([1.99, 124.5, 0.0019, -0.0, 448.0, -7.8, 0.06, torch.nan] * 2)
+    y = torch.zeros(16, dtype=torch.float8_e4m3fn)
+    narrower[(1,)](x, y)
+    expected = x.to(torch.float8_e4m3fn).view(torch.uint8) & 0x7F
+    assert torch.equal(y.view(torch.uint8) & 0x7F, expected)
+    assert torch.equal(y.float()[:7].signbit(), x[:7].signbit())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
