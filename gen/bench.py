@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from attngen import bench_decode, bench_prefill, bench_softmax
+from attngen import bench_decode, bench_merge, bench_prefill, bench_softmax
 
 CELLS = {
     "attention_fwd": bench_prefill.cells,
     "attention_decode": bench_decode.cells,
+    "merge_state": bench_merge.cells,
     "softmax": bench_softmax.cells,
     "softmax_topk": bench_softmax.topk_cells,
 }

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from attngen import bench, bench_cell, bench_decode, bench_prefill
+from attngen import bench, bench_cell, bench_decode, bench_merge, bench_prefill
 from attngen.bench_cell import Cell
 from attngen.ops import OPS
 from attngen.spec_attention import AttentionDecode
@@ -44,6 +44,11 @@ def test_the_bytes_and_operations_of_the_shapes() -> None:
     assert bench_prefill.Shape(1, 8192, 32, 8, 128).flops(causal=False) == 4 * 32 * 8192**2 * 128
     (shape,) = (s for s in bench_decode.SHAPES if (s.batch, s.heads_kv) == (64, 8))
     assert shape.bytes_(2) == 64 * (2 * 8192 * 8 + 2 * 32) * 128 * 2
+
+
+def test_the_bytes_of_a_merge() -> None:
+    """A token and head: 256 bytes of each o, 4 of each lse."""
+    assert bench_merge.moved(1, 2) == 32 * (3 * 256 + 3 * 4)
 
 
 def test_pages_hold_the_same_keys() -> None:
