@@ -112,14 +112,15 @@ def _pads(spec: AttentionFwd) -> bool:
 def _packed(tile: TileConfig, columns: int, *, paged: bool) -> TileConfig:
     """A dense tile with room for the addresses of packed rows, or of keys in pages.
 
-    At head dim 256 they do not fit in the registers of 4 warps (sm_80, sm_90); those of 64 keys in
-    pages not in sm_100's at head dim 64, and at 32 ptxas finds none for sm_80 with 2 stages.
+    At head dim 256 they do not fit in the registers of 4 warps (sm_80, sm_90), and at 64 those of 64
+    keys do not fit beside the rest. Of a paged pipeline's stages half hold the look-up of pages: with
+    5 of them two blocks of keys are in flight.
     """
     if columns == 256:
         tile = replace(tile, num_warps=8)
     if paged:
-        tile = replace(tile, block_n=min(tile.block_n, 32), num_stages=max(tile.num_stages, 3))
-    return tile
+        return replace(tile, block_n=min(tile.block_n, 32), num_stages=5)
+    return replace(tile, block_n=32, num_stages=4) if columns == 64 else tile
 
 
 def candidates(spec: AttentionFwd, backend: str) -> Iterator[TileConfig]:

@@ -1,6 +1,6 @@
 # Generated from templates/triton/attention_fwd.py.jinja; do not edit. Regenerate: attngen build
-#   attention_paged_d64_fp16_m64_n32_w4_s3
-"""Paged attention, head dim 64, float16.
+#   attention_paged_d128_fp16_m64_n32_w4_s5
+"""Paged attention, head dim 128, float16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
@@ -16,14 +16,14 @@ import torch
 import triton
 import triton.language as tl
 
-HEAD_DIM = tl.constexpr(64)
-HEAD_DIM_V = tl.constexpr(64)
-BLOCK_D = tl.constexpr(64)
-BLOCK_DV = tl.constexpr(64)
+HEAD_DIM = tl.constexpr(128)
+HEAD_DIM_V = tl.constexpr(128)
+BLOCK_D = tl.constexpr(128)
+BLOCK_DV = tl.constexpr(128)
 BLOCK_M = tl.constexpr(64)
 BLOCK_N = tl.constexpr(32)
 NUM_WARPS = 4
-NUM_STAGES = 3
+NUM_STAGES = 5
 DTYPE = torch.float16
 HEADS_TOGETHER = 8
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -73,7 +73,7 @@ def find_sequence(tile, cu_seqlens_q_ptr, num_sequences):
         "heads_together",
     ]
 )
-def attention_paged_d64_fp16_m64_n32_w4_s3(
+def attention_paged_d128_fp16_m64_n32_w4_s5(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -200,17 +200,17 @@ def attention_paged(
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Paged attention, head dim 64, float16.
+    """Paged attention, head dim 128, float16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        q: [total_q, heads_q, 64], float16: the rows of all sequences, one after the other.
-        k_cache: [num_pages, page_size, heads_kv, 64], float16; a view of pages that are
+        q: [total_q, heads_q, 128], float16: the rows of all sequences, one after the other.
+        k_cache: [num_pages, page_size, heads_kv, 128], float16; a view of pages that are
             laid out by heads, or hold k and v, does. heads_q is a multiple of heads_kv, and query
             head h reads head h // (heads_q // heads_kv).
-        v_cache: [num_pages, page_size, heads_kv, 64], float16, with its own strides.
+        v_cache: [num_pages, page_size, heads_kv, 128], float16, with its own strides.
         block_table: int32 or int64 [batch, max_pages]: token t of sequence b is in slot
             t % page_size of page block_table[b, t // page_size]. Rows may be strided; entries past
             a sequence's last token may be anything.
@@ -221,11 +221,11 @@ def attention_paged(
         max_seqlen_q: at least the queries of any sequence. No bound is needed here: each program
             finds its sequence by cu_seqlens_q.
         max_seqlen_kv: at least the keys of any sequence; where given, the table is held to it.
-        sm_scale: any finite factor of the scores; 1 / sqrt(64) where it is not given.
+        sm_scale: any finite factor of the scores; 1 / sqrt(128) where it is not given.
         out: takes o, with any strides and a contiguous last dimension; allocated if not given.
 
     Returns:
-        o: [total_q, heads_q, 64], float16.
+        o: [total_q, heads_q, 128], float16.
         lse: [heads_q, total_q], float32, natural logarithm.
         A row that sees no key has o = 0 and lse = -inf.
 
@@ -317,7 +317,7 @@ def attention_paged(
     return out, lse
 
 
-_KERNEL = attention_paged_d64_fp16_m64_n32_w4_s3
+_KERNEL = attention_paged_d128_fp16_m64_n32_w4_s5
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 

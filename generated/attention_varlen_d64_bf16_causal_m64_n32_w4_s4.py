@@ -1,6 +1,6 @@
 # Generated from templates/triton/attention_fwd.py.jinja; do not edit. Regenerate: attngen build
-#   attention_paged_d128_fp16_causal_m64_n32_w4_s4
-"""Causal paged attention, head dim 128, float16.
+#   attention_varlen_d64_bf16_causal_m64_n32_w4_s4
+"""Causal varlen attention, head dim 64, bfloat16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
@@ -16,15 +16,15 @@ import torch
 import triton
 import triton.language as tl
 
-HEAD_DIM = tl.constexpr(128)
-HEAD_DIM_V = tl.constexpr(128)
-BLOCK_D = tl.constexpr(128)
-BLOCK_DV = tl.constexpr(128)
+HEAD_DIM = tl.constexpr(64)
+HEAD_DIM_V = tl.constexpr(64)
+BLOCK_D = tl.constexpr(64)
+BLOCK_DV = tl.constexpr(64)
 BLOCK_M = tl.constexpr(64)
 BLOCK_N = tl.constexpr(32)
 NUM_WARPS = 4
 NUM_STAGES = 4
-DTYPE = torch.float16
+DTYPE = torch.bfloat16
 HEADS_TOGETHER = 8
 LOG2_E = tl.constexpr(1.4426950408889634)
 BOTTOM_RIGHT = tl.constexpr(2**30)
@@ -68,37 +68,31 @@ def find_sequence(tile, cu_seqlens_q_ptr, num_sequences):
     do_not_specialize=[
         "total_q",
         "num_sequences",
-        "page_size",
         "causal_offset",
         "heads_q",
         "group_size",
         "heads_together",
     ]
 )
-def attention_paged_d128_fp16_causal_m64_n32_w4_s4(
+def attention_varlen_d64_bf16_causal_m64_n32_w4_s4(
     q_ptr,
     k_ptr,
     v_ptr,
     o_ptr,
     lse_ptr,
     cu_seqlens_q_ptr,
-    block_table_ptr,
-    seqlens_kv_ptr,
+    cu_seqlens_kv_ptr,
     causal_offset_ptr,
     stride_qm,
     stride_qh,
-    stride_kp,
     stride_kn,
     stride_kh,
-    stride_vp,
     stride_vn,
     stride_vh,
     stride_om,
     stride_oh,
-    stride_block_table_b,
     total_q,
     num_sequences,
-    page_size,
     causal_offset,
     heads_q,
     group_size,
@@ -125,7 +119,9 @@ def attention_paged_d128_fp16_causal_m64_n32_w4_s4(
     start_m = ((tile - first_tile) * BLOCK_M).to(tl.int32)
     if start_m >= seqlen_q:
         return
-    seqlen_kv = tl.load(seqlens_kv_ptr + batch, mask=is_sequence, other=0).to(tl.int32)
+    first_kv = tl.load(cu_seqlens_kv_ptr + batch, mask=is_sequence, other=0).to(tl.int64)
+    end_kv = tl.load(cu_seqlens_kv_ptr + batch + 1, mask=is_sequence, other=0)
+    seqlen_kv = (end_kv - first_kv).to(tl.int32)
 
     # Addresses, in 64 bits: a row times its stride may exceed 32.
     offs_m = start_m + tl.arange(0, BLOCK_M)
@@ -134,9 +130,9 @@ def attention_paged_d128_fp16_causal_m64_n32_w4_s4(
     rows_m = (first_q + offs_m)[:, None]
     q_ptrs = q_ptr + head * stride_qh + rows_m * stride_qm + offs_d[None, :]
     o_ptrs = o_ptr + head * stride_oh + rows_m * stride_om + offs_dv[None, :]
-    k_ptrs = k_ptr + head_kv * stride_kh + offs_d[None, :]
-    v_ptrs = v_ptr + head_kv * stride_vh + offs_dv[None, :]
-    block_table = block_table_ptr + batch * stride_block_table_b
+    rows_n = (first_kv + tl.arange(0, BLOCK_N))[:, None]
+    k_ptrs = k_ptr + head_kv * stride_kh + rows_n * stride_kn + offs_d[None, :]
+    v_ptrs = v_ptr + head_kv * stride_vh + rows_n * stride_vn + offs_dv[None, :]
     if causal_offset == BOTTOM_RIGHT:
         causal_offset = seqlen_kv - seqlen_q
     if causal_offset_ptr is not None:
@@ -154,6 +150,11 @@ def attention_paged_d128_fp16_causal_m64_n32_w4_s4(
     full_end = tl.maximum(tl.minimum(start_m + causal_offset + 1, seqlen_kv), 0)
     seen_end = tl.minimum(seqlen_q + causal_offset, seqlen_kv)
     full_end = full_end // BLOCK_N * BLOCK_N
+    # How far k and v of the block at hand lie behind those of the first keys, in elements.
+    step_k = tl.cast(stride_kn, tl.int64) * BLOCK_N
+    step_v = tl.cast(stride_vn, tl.int64) * BLOCK_N
+    offset_k = tl.cast(0, tl.int64)
+    offset_v = tl.cast(0, tl.int64)
 
     q = tl.load(q_ptrs, mask=(offs_m < seqlen_q)[:, None], other=0.0)
     m = tl.full([BLOCK_M], float("-inf"), tl.float32)
@@ -161,35 +162,28 @@ def attention_paged_d128_fp16_causal_m64_n32_w4_s4(
     acc = tl.zeros([BLOCK_M, BLOCK_DV], tl.float32)
 
     # Blocks that every row of the tile sees whole.
-    for start_n in tl.range(0, full_end, BLOCK_N):
-        offs_n = start_n + tl.arange(0, BLOCK_N)
-        # A block may begin anywhere in a page and reach over many: each key asks for its own.
-        page = tl.load(block_table + offs_n // page_size).to(tl.int64)
-        slot = (offs_n % page_size).to(tl.int64)
-        offset_k = (page * stride_kp + slot * stride_kn)[:, None]
-        offset_v = (page * stride_vp + slot * stride_vn)[:, None]
+    for _ in tl.range(0, full_end, BLOCK_N):
         k = tl.load(k_ptrs + offset_k)
         v = tl.load(v_ptrs + offset_v)
         s = tl.dot(q, k.T)
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.float16), v, acc)
+        acc = tl.dot(p.to(tl.bfloat16), v, acc)
+        offset_k += step_k
+        offset_v += step_v
 
     # Blocks that the diagonal or the end of the keys cuts.
     for start_n in tl.range(full_end, kv_end, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
         seen = offs_n < seen_end
-        # A block may begin anywhere in a page and reach over many: each key asks for its own.
-        page = tl.load(block_table + offs_n // page_size, mask=seen, other=0).to(tl.int64)
-        slot = (offs_n % page_size).to(tl.int64)
-        offset_k = (page * stride_kp + slot * stride_kn)[:, None]
-        offset_v = (page * stride_vp + slot * stride_vn)[:, None]
         k = tl.load(k_ptrs + offset_k, mask=seen[:, None], other=0.0)
         v = tl.load(v_ptrs + offset_v, mask=seen[:, None], other=0.0)
         s = tl.dot(q, k.T)
         visible = offs_n[None, :] <= last_key[:, None]
         s = tl.where(visible, s, float("-inf"))
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.float16), v, acc)
+        acc = tl.dot(p.to(tl.bfloat16), v, acc)
+        offset_k += step_k
+        offset_v += step_v
 
     # One division, at the end. A row that saw no key is the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0
@@ -197,51 +191,46 @@ def attention_paged_d128_fp16_causal_m64_n32_w4_s4(
     lse = tl.where(is_empty, float("-inf"), m * sm_scale + tl.log(l))
     lse_ptrs = lse_ptr + head * total_q + first_q + offs_m
     tl.store(lse_ptrs, lse, mask=offs_m < seqlen_q)
-    tl.store(o_ptrs, o.to(tl.float16), mask=(offs_m < seqlen_q)[:, None])
+    tl.store(o_ptrs, o.to(tl.bfloat16), mask=(offs_m < seqlen_q)[:, None])
 
 
-def attention_paged(
+def attention_varlen(
     q: torch.Tensor,
-    k_cache: torch.Tensor,
-    v_cache: torch.Tensor,
-    block_table: torch.Tensor,
-    seqlens_kv: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens_q: torch.Tensor,
+    cu_seqlens_kv: torch.Tensor,
+    max_seqlen_q: int,
+    max_seqlen_kv: int,
     *,
-    cu_seqlens_q: torch.Tensor | None = None,
-    max_seqlen_q: int = 1,
-    max_seqlen_kv: int | None = None,
     causal_offset: int | torch.Tensor | None = None,
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Causal paged attention, head dim 128, float16.
+    """Causal varlen attention, head dim 64, bfloat16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        q: [total_q, heads_q, 128], float16: the rows of all sequences, one after the other.
-        k_cache: [num_pages, page_size, heads_kv, 128], float16; a view of pages that are
-            laid out by heads, or hold k and v, does. heads_q is a multiple of heads_kv, and query
-            head h reads head h // (heads_q // heads_kv).
-        v_cache: [num_pages, page_size, heads_kv, 128], float16, with its own strides.
-        block_table: int32 or int64 [batch, max_pages]: token t of sequence b is in slot
-            t % page_size of page block_table[b, t // page_size]. Rows may be strided; entries past
-            a sequence's last token may be anything.
-        seqlens_kv: int32 or int64 [batch]: keys of each sequence, at most max_pages * page_size.
+        q: [total_q, heads_q, 64], bfloat16: the rows of all sequences, one after the other.
+        k: [total_kv, heads_kv, 64], bfloat16; heads_q is a multiple of heads_kv, and
+            query head h reads head h // (heads_q // heads_kv).
+        v: [total_kv, heads_kv, 64], bfloat16.
         cu_seqlens_q: int32 or int64 [batch + 1], rising from 0: sequence b has the rows of q from
-            cu_seqlens_q[b] up to cu_seqlens_q[b + 1]; one row each where it is not given. Rows
-            after the last sequence have o = 0 and lse = -inf.
+            cu_seqlens_q[b] up to cu_seqlens_q[b + 1]. Rows after the last sequence have o = 0 and
+            lse = -inf.
+        cu_seqlens_kv: int32 or int64 [batch + 1], the same for the rows of k and v.
         max_seqlen_q: at least the queries of any sequence. No bound is needed here: each program
             finds its sequence by cu_seqlens_q.
-        max_seqlen_kv: at least the keys of any sequence; where given, the table is held to it.
+        max_seqlen_kv: at least the keys of any sequence.
         causal_offset: query i stands at key i + causal_offset: an int, or int32 or int64 [batch];
             seqlen_kv - seqlen_q where it is not given (bottom-right).
-        sm_scale: any finite factor of the scores; 1 / sqrt(128) where it is not given.
+        sm_scale: any finite factor of the scores; 1 / sqrt(64) where it is not given.
         out: takes o, with any strides and a contiguous last dimension; allocated if not given.
 
     Returns:
-        o: [total_q, heads_q, 128], float16.
+        o: [total_q, heads_q, 64], bfloat16.
         lse: [heads_q, total_q], float32, natural logarithm.
         A row that sees no key has o = 0 and lse = -inf.
 
@@ -251,32 +240,18 @@ def attention_paged(
     """
     _check_rows("q", q, ("total_q", "heads_q"), HEAD_DIM.value, q)
     total_q, heads_q, _ = q.shape
-    for name, cache, columns in (("k_cache", k_cache, HEAD_DIM), ("v_cache", v_cache, HEAD_DIM_V)):
-        _check_rows(name, cache, ("num_pages", "page_size", "heads_kv"), columns.value, q)
-    num_pages, page_size, heads_kv, _ = k_cache.shape
-    _check_shape("v_cache", v_cache, (num_pages, page_size, heads_kv, HEAD_DIM_V.value))
-    if page_size == 0:
-        raise ValueError("k_cache: got page size 0, allowed is 1 and up")
-    batch, max_pages = _check_index("block_table", block_table, ("batch", "max_pages"), q)
-    _check_index("seqlens_kv", seqlens_kv, ("batch",), q)
-    _check_shape("seqlens_kv", seqlens_kv, (batch,))
-    if cu_seqlens_q is None:
-        if total_q != batch:
-            raise ValueError(
-                f"cu_seqlens_q: got None for {total_q} rows of q, allowed is one row for each of"
-                f" {batch} sequences"
-            )
-        cu_seqlens_q = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
-    _check_index("cu_seqlens_q", cu_seqlens_q, ("batch + 1",), q)
-    _check_shape("cu_seqlens_q", cu_seqlens_q, (batch + 1,))
+    _check_rows("k", k, ("total_kv", "heads_kv"), HEAD_DIM.value, q)
+    _check_rows("v", v, ("total_kv", "heads_kv"), HEAD_DIM_V.value, q)
+    total_kv, heads_kv, _ = k.shape
+    _check_shape("v", v, (total_kv, heads_kv, HEAD_DIM_V.value))
+    (bounds,) = _check_index("cu_seqlens_q", cu_seqlens_q, ("batch + 1",), q)
+    batch = bounds - 1
+    if batch < 0:
+        raise ValueError("cu_seqlens_q: got shape (0,), allowed is [batch + 1]")
+    _check_index("cu_seqlens_kv", cu_seqlens_kv, ("batch + 1",), q)
+    _check_shape("cu_seqlens_kv", cu_seqlens_kv, (batch + 1,))
     _check_length("max_seqlen_q", max_seqlen_q)
-    if max_seqlen_kv is not None:
-        _check_length("max_seqlen_kv", max_seqlen_kv)
-        if max_seqlen_kv > max_pages * page_size:
-            raise ValueError(
-                f"block_table: got room for {max_pages} pages of {page_size} keys, allowed is room"
-                f" for max_seqlen_kv ({max_seqlen_kv})"
-            )
+    _check_length("max_seqlen_kv", max_seqlen_kv)
     if heads_kv == 0 or heads_q % heads_kv:
         raise ValueError(f"heads_q: got {heads_q}, allowed is a multiple of heads_kv ({heads_kv})")
     if sm_scale is None:
@@ -314,28 +289,23 @@ def attention_paged(
     with torch.cuda.device(q.get_device()):
         _KERNEL[(num_tiles,)](
             q,
-            k_cache,
-            v_cache,
+            k,
+            v,
             out,
             lse,
             cu_seqlens_q,
-            block_table,
-            seqlens_kv,
+            cu_seqlens_kv,
             offsets,
             q.stride(0),
             q.stride(1),
-            k_cache.stride(0),
-            k_cache.stride(1),
-            k_cache.stride(2),
-            v_cache.stride(0),
-            v_cache.stride(1),
-            v_cache.stride(2),
+            k.stride(0),
+            k.stride(1),
+            v.stride(0),
+            v.stride(1),
             out.stride(0),
             out.stride(1),
-            block_table.stride(0),
             total_q,
             batch,
-            page_size,
             causal_offset,
             heads_q,
             heads_q // heads_kv,
@@ -348,7 +318,7 @@ def attention_paged(
     return out, lse
 
 
-_KERNEL = attention_paged_d128_fp16_causal_m64_n32_w4_s4
+_KERNEL = attention_varlen_d64_bf16_causal_m64_n32_w4_s4
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 

@@ -1,6 +1,6 @@
 # Generated from templates/triton/attention_fwd.py.jinja; do not edit. Regenerate: attngen build
-#   attention_paged_d128_bf16_causal_m64_n32_w4_s4
-"""Causal paged attention, head dim 128, bfloat16.
+#   attention_paged_d64_fp16_causal_m64_n32_w4_s5
+"""Causal paged attention, head dim 64, float16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
@@ -16,15 +16,15 @@ import torch
 import triton
 import triton.language as tl
 
-HEAD_DIM = tl.constexpr(128)
-HEAD_DIM_V = tl.constexpr(128)
-BLOCK_D = tl.constexpr(128)
-BLOCK_DV = tl.constexpr(128)
+HEAD_DIM = tl.constexpr(64)
+HEAD_DIM_V = tl.constexpr(64)
+BLOCK_D = tl.constexpr(64)
+BLOCK_DV = tl.constexpr(64)
 BLOCK_M = tl.constexpr(64)
 BLOCK_N = tl.constexpr(32)
 NUM_WARPS = 4
-NUM_STAGES = 4
-DTYPE = torch.bfloat16
+NUM_STAGES = 5
+DTYPE = torch.float16
 HEADS_TOGETHER = 8
 LOG2_E = tl.constexpr(1.4426950408889634)
 BOTTOM_RIGHT = tl.constexpr(2**30)
@@ -75,7 +75,7 @@ def find_sequence(tile, cu_seqlens_q_ptr, num_sequences):
         "heads_together",
     ]
 )
-def attention_paged_d128_bf16_causal_m64_n32_w4_s4(
+def attention_paged_d64_fp16_causal_m64_n32_w4_s5(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -172,7 +172,7 @@ def attention_paged_d128_bf16_causal_m64_n32_w4_s4(
         v = tl.load(v_ptrs + offset_v)
         s = tl.dot(q, k.T)
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.bfloat16), v, acc)
+        acc = tl.dot(p.to(tl.float16), v, acc)
 
     # Blocks that the diagonal or the end of the keys cuts.
     for start_n in tl.range(full_end, kv_end, BLOCK_N):
@@ -189,7 +189,7 @@ def attention_paged_d128_bf16_causal_m64_n32_w4_s4(
         visible = offs_n[None, :] <= last_key[:, None]
         s = tl.where(visible, s, float("-inf"))
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.bfloat16), v, acc)
+        acc = tl.dot(p.to(tl.float16), v, acc)
 
     # One division, at the end. A row that saw no key is the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0
@@ -197,7 +197,7 @@ def attention_paged_d128_bf16_causal_m64_n32_w4_s4(
     lse = tl.where(is_empty, float("-inf"), m * sm_scale + tl.log(l))
     lse_ptrs = lse_ptr + head * total_q + first_q + offs_m
     tl.store(lse_ptrs, lse, mask=offs_m < seqlen_q)
-    tl.store(o_ptrs, o.to(tl.bfloat16), mask=(offs_m < seqlen_q)[:, None])
+    tl.store(o_ptrs, o.to(tl.float16), mask=(offs_m < seqlen_q)[:, None])
 
 
 def attention_paged(
@@ -214,17 +214,17 @@ def attention_paged(
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Causal paged attention, head dim 128, bfloat16.
+    """Causal paged attention, head dim 64, float16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        q: [total_q, heads_q, 128], bfloat16: the rows of all sequences, one after the other.
-        k_cache: [num_pages, page_size, heads_kv, 128], bfloat16; a view of pages that are
+        q: [total_q, heads_q, 64], float16: the rows of all sequences, one after the other.
+        k_cache: [num_pages, page_size, heads_kv, 64], float16; a view of pages that are
             laid out by heads, or hold k and v, does. heads_q is a multiple of heads_kv, and query
             head h reads head h // (heads_q // heads_kv).
-        v_cache: [num_pages, page_size, heads_kv, 128], bfloat16, with its own strides.
+        v_cache: [num_pages, page_size, heads_kv, 64], float16, with its own strides.
         block_table: int32 or int64 [batch, max_pages]: token t of sequence b is in slot
             t % page_size of page block_table[b, t // page_size]. Rows may be strided; entries past
             a sequence's last token may be anything.
@@ -237,11 +237,11 @@ def attention_paged(
         max_seqlen_kv: at least the keys of any sequence; where given, the table is held to it.
         causal_offset: query i stands at key i + causal_offset: an int, or int32 or int64 [batch];
             seqlen_kv - seqlen_q where it is not given (bottom-right).
-        sm_scale: any finite factor of the scores; 1 / sqrt(128) where it is not given.
+        sm_scale: any finite factor of the scores; 1 / sqrt(64) where it is not given.
         out: takes o, with any strides and a contiguous last dimension; allocated if not given.
 
     Returns:
-        o: [total_q, heads_q, 128], bfloat16.
+        o: [total_q, heads_q, 64], float16.
         lse: [heads_q, total_q], float32, natural logarithm.
         A row that sees no key has o = 0 and lse = -inf.
 
@@ -348,7 +348,7 @@ def attention_paged(
     return out, lse
 
 
-_KERNEL = attention_paged_d128_bf16_causal_m64_n32_w4_s4
+_KERNEL = attention_paged_d64_fp16_causal_m64_n32_w4_s5
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 

@@ -1,6 +1,6 @@
 # Generated from templates/triton/attention_fwd.py.jinja; do not edit. Regenerate: attngen build
-#   attention_paged_d64_bf16_m64_n32_w4_s3
-"""Paged attention, head dim 64, bfloat16.
+#   attention_paged_d128_fp16_causal_m64_n32_w4_s5
+"""Causal paged attention, head dim 128, float16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
@@ -16,17 +16,18 @@ import torch
 import triton
 import triton.language as tl
 
-HEAD_DIM = tl.constexpr(64)
-HEAD_DIM_V = tl.constexpr(64)
-BLOCK_D = tl.constexpr(64)
-BLOCK_DV = tl.constexpr(64)
+HEAD_DIM = tl.constexpr(128)
+HEAD_DIM_V = tl.constexpr(128)
+BLOCK_D = tl.constexpr(128)
+BLOCK_DV = tl.constexpr(128)
 BLOCK_M = tl.constexpr(64)
 BLOCK_N = tl.constexpr(32)
 NUM_WARPS = 4
-NUM_STAGES = 3
-DTYPE = torch.bfloat16
+NUM_STAGES = 5
+DTYPE = torch.float16
 HEADS_TOGETHER = 8
 LOG2_E = tl.constexpr(1.4426950408889634)
+BOTTOM_RIGHT = tl.constexpr(2**30)
 
 
 @triton.jit
@@ -68,12 +69,13 @@ def find_sequence(tile, cu_seqlens_q_ptr, num_sequences):
         "total_q",
         "num_sequences",
         "page_size",
+        "causal_offset",
         "heads_q",
         "group_size",
         "heads_together",
     ]
 )
-def attention_paged_d64_bf16_m64_n32_w4_s3(
+def attention_paged_d128_fp16_causal_m64_n32_w4_s5(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -82,6 +84,7 @@ def attention_paged_d64_bf16_m64_n32_w4_s3(
     cu_seqlens_q_ptr,
     block_table_ptr,
     seqlens_kv_ptr,
+    causal_offset_ptr,
     stride_qm,
     stride_qh,
     stride_kp,
@@ -96,6 +99,7 @@ def attention_paged_d64_bf16_m64_n32_w4_s3(
     total_q,
     num_sequences,
     page_size,
+    causal_offset,
     heads_q,
     group_size,
     heads_together,
@@ -103,14 +107,14 @@ def attention_paged_d64_bf16_m64_n32_w4_s3(
 ):
     """Compute the o and lse of BLOCK_M query rows of one head."""
     # Which tile: up to heads_together heads vary fastest, so that they share k and v in the
-    # cache; then the blocks of queries; then the groups of heads.
+    # cache; then the blocks of queries, the last rows first; then the groups of heads.
     num_tiles_m = total_q // BLOCK_M + num_sequences + 1
     group = tl.program_id(0) // (num_tiles_m * heads_together)
     within = tl.program_id(0) % (num_tiles_m * heads_together)
     heads_here = tl.minimum(heads_q - group * heads_together, heads_together)
     head = (group * heads_together + within % heads_here).to(tl.int64)
     head_kv = head // group_size
-    tile = within // heads_here
+    tile = num_tiles_m - 1 - within // heads_here
     # Rows after the last sequence are one more, which has no keys and none of its own options.
     batch, first_tile = find_sequence(tile, cu_seqlens_q_ptr, num_sequences)
     batch = tl.cast(batch, tl.int64)
@@ -133,13 +137,22 @@ def attention_paged_d64_bf16_m64_n32_w4_s3(
     k_ptrs = k_ptr + head_kv * stride_kh + offs_d[None, :]
     v_ptrs = v_ptr + head_kv * stride_vh + offs_dv[None, :]
     block_table = block_table_ptr + batch * stride_block_table_b
+    if causal_offset == BOTTOM_RIGHT:
+        causal_offset = seqlen_kv - seqlen_q
+    if causal_offset_ptr is not None:
+        # Beyond any length an offset changes nothing, and this one leaves room for sums in int32.
+        causal_offset = tl.load(causal_offset_ptr + batch, mask=is_sequence, other=0)
+        causal_offset = tl.minimum(tl.maximum(causal_offset, -(2**29)), 2**29).to(tl.int32)
 
-    last_key = seqlen_kv - 1
+    # Query row i stands at position i + causal_offset among the keys.
+    position = offs_m + causal_offset
+    last_key = tl.minimum(position, seqlen_kv - 1)
+    last_row = tl.minimum(start_m + BLOCK_M, seqlen_q) - 1
     # No row of the tile sees a key from kv_end on; every row sees all keys before full_end.
     # No row of the sequence sees a key from seen_end on: such rows of k and v are never read.
-    kv_end = seqlen_kv
-    full_end = seqlen_kv
-    seen_end = seqlen_kv
+    kv_end = tl.maximum(tl.minimum(last_row + causal_offset + 1, seqlen_kv), 0)
+    full_end = tl.maximum(tl.minimum(start_m + causal_offset + 1, seqlen_kv), 0)
+    seen_end = tl.minimum(seqlen_q + causal_offset, seqlen_kv)
     full_end = full_end // BLOCK_N * BLOCK_N
 
     q = tl.load(q_ptrs, mask=(offs_m < seqlen_q)[:, None], other=0.0)
@@ -159,9 +172,9 @@ def attention_paged_d64_bf16_m64_n32_w4_s3(
         v = tl.load(v_ptrs + offset_v)
         s = tl.dot(q, k.T)
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.bfloat16), v, acc)
+        acc = tl.dot(p.to(tl.float16), v, acc)
 
-    # The block that the end of the keys cuts.
+    # Blocks that the diagonal or the end of the keys cuts.
     for start_n in tl.range(full_end, kv_end, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
         seen = offs_n < seen_end
@@ -173,10 +186,10 @@ def attention_paged_d64_bf16_m64_n32_w4_s3(
         k = tl.load(k_ptrs + offset_k, mask=seen[:, None], other=0.0)
         v = tl.load(v_ptrs + offset_v, mask=seen[:, None], other=0.0)
         s = tl.dot(q, k.T)
-        visible = offs_n[None, :] <= last_key
+        visible = offs_n[None, :] <= last_key[:, None]
         s = tl.where(visible, s, float("-inf"))
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.bfloat16), v, acc)
+        acc = tl.dot(p.to(tl.float16), v, acc)
 
     # One division, at the end. A row that saw no key is the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0
@@ -184,7 +197,7 @@ def attention_paged_d64_bf16_m64_n32_w4_s3(
     lse = tl.where(is_empty, float("-inf"), m * sm_scale + tl.log(l))
     lse_ptrs = lse_ptr + head * total_q + first_q + offs_m
     tl.store(lse_ptrs, lse, mask=offs_m < seqlen_q)
-    tl.store(o_ptrs, o.to(tl.bfloat16), mask=(offs_m < seqlen_q)[:, None])
+    tl.store(o_ptrs, o.to(tl.float16), mask=(offs_m < seqlen_q)[:, None])
 
 
 def attention_paged(
@@ -197,20 +210,21 @@ def attention_paged(
     cu_seqlens_q: torch.Tensor | None = None,
     max_seqlen_q: int = 1,
     max_seqlen_kv: int | None = None,
+    causal_offset: int | torch.Tensor | None = None,
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Paged attention, head dim 64, bfloat16.
+    """Causal paged attention, head dim 128, float16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        q: [total_q, heads_q, 64], bfloat16: the rows of all sequences, one after the other.
-        k_cache: [num_pages, page_size, heads_kv, 64], bfloat16; a view of pages that are
+        q: [total_q, heads_q, 128], float16: the rows of all sequences, one after the other.
+        k_cache: [num_pages, page_size, heads_kv, 128], float16; a view of pages that are
             laid out by heads, or hold k and v, does. heads_q is a multiple of heads_kv, and query
             head h reads head h // (heads_q // heads_kv).
-        v_cache: [num_pages, page_size, heads_kv, 64], bfloat16, with its own strides.
+        v_cache: [num_pages, page_size, heads_kv, 128], float16, with its own strides.
         block_table: int32 or int64 [batch, max_pages]: token t of sequence b is in slot
             t % page_size of page block_table[b, t // page_size]. Rows may be strided; entries past
             a sequence's last token may be anything.
@@ -221,11 +235,13 @@ def attention_paged(
         max_seqlen_q: at least the queries of any sequence. No bound is needed here: each program
             finds its sequence by cu_seqlens_q.
         max_seqlen_kv: at least the keys of any sequence; where given, the table is held to it.
-        sm_scale: any finite factor of the scores; 1 / sqrt(64) where it is not given.
+        causal_offset: query i stands at key i + causal_offset: an int, or int32 or int64 [batch];
+            seqlen_kv - seqlen_q where it is not given (bottom-right).
+        sm_scale: any finite factor of the scores; 1 / sqrt(128) where it is not given.
         out: takes o, with any strides and a contiguous last dimension; allocated if not given.
 
     Returns:
-        o: [total_q, heads_q, 64], bfloat16.
+        o: [total_q, heads_q, 128], float16.
         lse: [heads_q, total_q], float32, natural logarithm.
         A row that sees no key has o = 0 and lse = -inf.
 
@@ -267,6 +283,19 @@ def attention_paged(
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
+    offsets = None
+    if causal_offset is None:
+        causal_offset = BOTTOM_RIGHT.value
+    elif isinstance(causal_offset, torch.Tensor):
+        if causal_offset.dtype not in (torch.int32, torch.int64):
+            raise TypeError(f"causal_offset: got {causal_offset.dtype}, allowed are int32, int64")
+        _check_device("causal_offset", causal_offset, q)
+        _check_shape("causal_offset", causal_offset, (batch,))
+        offsets, causal_offset = causal_offset.contiguous(), 0
+    elif isinstance(causal_offset, bool) or not isinstance(causal_offset, int):
+        raise TypeError(f"causal_offset: got {causal_offset!r}, allowed is an int or a tensor")
+    else:
+        causal_offset = min(max(causal_offset, -(2**29)), 2**29)
     if out is None:
         out = q.new_empty((total_q, heads_q, HEAD_DIM_V.value))
     else:
@@ -292,6 +321,7 @@ def attention_paged(
             cu_seqlens_q,
             block_table,
             seqlens_kv,
+            offsets,
             q.stride(0),
             q.stride(1),
             k_cache.stride(0),
@@ -306,6 +336,7 @@ def attention_paged(
             total_q,
             batch,
             page_size,
+            causal_offset,
             heads_q,
             heads_q // heads_kv,
             min(HEADS_TOGETHER, heads_q),
@@ -317,7 +348,7 @@ def attention_paged(
     return out, lse
 
 
-_KERNEL = attention_paged_d64_bf16_m64_n32_w4_s3
+_KERNEL = attention_paged_d128_fp16_causal_m64_n32_w4_s5
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 
