@@ -16,7 +16,9 @@ pytest.importorskip("triton", reason="kernels need triton")
 
 import attngen  # noqa: E402
 from attngen import InvalidSpec, NotGenerated, load, reference, store  # noqa: E402
-from attngen.variant import parse  # noqa: E402
+from attngen.ops import default_config  # noqa: E402
+from attngen.spec_attention import AttentionFwd, AttentionVarlen  # noqa: E402
+from attngen.variant import Variant, parse  # noqa: E402
 from attngen.verify import verify  # noqa: E402
 
 NAMES = [
@@ -27,7 +29,14 @@ NAMES = [
     "attention_varlen_d32_fp32_causal_sinks_m32_n16_w1_s1",
     "attention_varlen_d72_bf16_alibi_m16_n16_w1_s1",
 ]
-DENSE = "attention_fwd_d64_fp16_causal_m64_n64_w4_s3"
+
+
+def built_dense(folder: Path) -> Any:
+    """The dense kernel that has the tile of the packed one which calls without a folder end in."""
+    tile = default_config(AttentionVarlen(head_dim=64, dtype="fp16", causal=True))
+    variant = Variant(AttentionFwd(head_dim=64, dtype="fp16", causal=True), tile)
+    store.write(variant, folder)
+    return load(variant.name, [folder])
 
 
 def cumulative(device: str, *lengths: int, dtype: Any = torch.int32) -> Any:
@@ -49,13 +58,13 @@ def test_a_kernel_is_right(device: str, tmp_path: Path, name: str) -> None:
     assert not report.failed, str(report)
 
 
-def test_each_sequence_has_the_bits_of_the_dense_kernel(device: str) -> None:
+def test_each_sequence_has_the_bits_of_the_dense_kernel(device: str, tmp_path: Path) -> None:
     """A row does not know its batch mates: not their number, their lengths, nor their values."""
     queries, keys = (3, 65, 0, 1, 130), (64, 70, 9, 200, 130)
     q, k, v = packed(device, sum(queries), sum(keys))
     cu_q, cu_kv = cumulative(device, *queries), cumulative(device, *keys)
     o, lse = attngen.attention_varlen(q, k, v, cu_q, cu_kv, 130, 200, causal=True, return_lse=True)
-    dense = load(DENSE)
+    dense = built_dense(tmp_path)
     for b in range(5):
         rows, columns = slice(*cu_q[b : b + 2].tolist()), slice(*cu_kv[b : b + 2].tolist())
         alone = dense.attention_fwd(q[None, rows], k[None, columns], v[None, columns])
