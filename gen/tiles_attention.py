@@ -112,9 +112,9 @@ def _pads(spec: AttentionFwd) -> bool:
 def _packed(tile: TileConfig, columns: int, *, paged: bool) -> TileConfig:
     """A dense tile with room for the addresses of packed rows, or of keys in pages.
 
-    At head dim 256 they do not fit in the registers of 4 warps (sm_80, sm_90), and at 64 those of 64
-    keys do not fit beside the rest. Of a paged pipeline's stages half hold the look-up of pages: with
-    5 of them two blocks of keys are in flight.
+    At head dim 256 they do not fit in the registers of 4 warps (sm_80, sm_90), at 64 those of 64
+    keys do not fit beside the rest. Half of a paged pipeline's stages hold the look-up of pages:
+    with 5 of them two blocks of keys are in flight.
     """
     if columns == 256:
         tile = replace(tile, num_warps=8)
