@@ -29,13 +29,14 @@ def names(spec: Attention) -> dict[str, Any]:
 
 
 def _title(spec: Attention) -> str:
-    extras = [f.name for f in spec.features if f.name != "causal" and getattr(spec, f.name)]
+    extras = [name for name in spec.switched_on if name not in ("causal", "paged")]
     if len(extras) > 4:
         extras[3:] = [f"{len(extras) - 3} more"]
     head_dims = f"head dim {spec.head_dim}"
     if spec.head_dim_v != spec.head_dim:
         head_dims += f" (v {spec.head_dim_v})"
-    words = [f"causal {_OP_WORDS[spec.op]}" if spec.causal else _OP_WORDS[spec.op]]
+    layout = "paged " if "paged" in spec.switched_on else ""
+    words = [f"{'causal ' if spec.causal else ''}{layout}{_OP_WORDS[spec.op]}"]
     if extras:
         words.append(f"with {', '.join(extras)}")
     title = f"{' '.join(words)}, {head_dims}, {DTYPE_WORDS[spec.dtype]}"

@@ -1,6 +1,6 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
 #   attention_decode_d128_bf16_causal_paged_m16_n32_w4_s5
-"""Causal attention decode with paged, head dim 128, bfloat16.
+"""Causal paged attention decode, head dim 128, bfloat16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
@@ -265,7 +265,7 @@ def attention_decode(
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Causal attention decode with paged, head dim 128, bfloat16.
+    """Causal paged attention decode, head dim 128, bfloat16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
@@ -468,7 +468,8 @@ def _splits(
         return max(1, triton.cdiv(seqlen_kv, split_size)), split_size
     if not num_splits:
         num_splits = choose_num_splits(num_tiles, seqlen_kv, _num_processors(q.device))
-    return num_splits, 0
+    # A share is a whole block at least: more splits than blocks would have nothing to do.
+    return min(num_splits, max(1, triton.cdiv(seqlen_kv, BLOCK_N.value))), 0
 
 
 _KERNEL = attention_decode_d128_bf16_causal_paged_m16_n32_w4_s5

@@ -1,6 +1,6 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
 #   attention_decode_d128_fp16_paged_m16_n32_w4_s5
-"""Attention decode with paged, head dim 128, float16.
+"""Paged attention decode, head dim 128, float16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
@@ -249,7 +249,7 @@ def attention_decode(
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention decode with paged, head dim 128, float16.
+    """Paged attention decode, head dim 128, float16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
@@ -434,7 +434,8 @@ def _splits(
         return max(1, triton.cdiv(seqlen_kv, split_size)), split_size
     if not num_splits:
         num_splits = choose_num_splits(num_tiles, seqlen_kv, _num_processors(q.device))
-    return num_splits, 0
+    # A share is a whole block at least: more splits than blocks would have nothing to do.
+    return min(num_splits, max(1, triton.cdiv(seqlen_kv, BLOCK_N.value))), 0
 
 
 _KERNEL = attention_decode_d128_fp16_paged_m16_n32_w4_s5

@@ -401,7 +401,8 @@ def _splits(
         return max(1, triton.cdiv(seqlen_kv, split_size)), split_size
     if not num_splits:
         num_splits = choose_num_splits(num_tiles, seqlen_kv, _num_processors(q.device))
-    return num_splits, 0
+    # A share is a whole block at least: more splits than blocks would have nothing to do.
+    return min(num_splits, max(1, triton.cdiv(seqlen_kv, BLOCK_N.value))), 0
 
 
 _KERNEL = attention_decode_d256_bf16_m16_n32_w4_s3

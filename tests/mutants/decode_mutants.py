@@ -181,7 +181,7 @@ STATES = (
     plant(
         "the merge forgets its earlier blocks of splits",
         DECODE,
-        "more splits than blocks",
+        "a key a split",
         "NaN lse, hard o",
         Edit("l = l * alpha + tl.sum(tl.math.exp2", "l = tl.sum(tl.math.exp2"),
     ),
@@ -195,7 +195,7 @@ STATES = (
     plant(
         "the o of an empty split is read",
         DECODE,
-        "more splits than blocks",
+        "a key a split",
         "NaN o",
         Edit(
             'mask=(lse_i != float("-inf"))[:, None], other=0.0', "mask=is_split[:, None], other=0.0"

@@ -225,5 +225,5 @@ def test_b42_more_steps_than_an_axis_holds(device: str, tmp_path: Path) -> None:
     module._KERNEL = module.merge_splits = Launches()
     q = torch.empty((70000, 1, 8, 16), dtype=FP16, device=device)
     k = torch.empty((1, 4, 8, 16), dtype=FP16, device=device).expand(70000, -1, -1, -1)
-    module.attention_decode(q, k, k, num_splits=2)
+    module.attention_decode(q, k, k, split_size=2)
     assert grids == [(70000 * 8 * 2,), (70000 * 8,)]
