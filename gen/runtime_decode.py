@@ -139,6 +139,7 @@ def decode(
         alibi="alibi_slopes" in given,
         sinks="sinks" in given,
         paged="block_table" in layout,
+        device=q.device,
     )
     state: tuple[torch.Tensor, torch.Tensor] = kernel.attention_decode(
         q, k, v, **layout, sm_scale=options["sm_scale"], **given
@@ -147,11 +148,13 @@ def decode(
 
 
 @lru_cache(maxsize=1024)
-def _kernel(head_dim: int, head_dim_v: int, dtype: torch.dtype, **features: bool) -> ModuleType:
-    """The module of the built kernel for a spec."""
+def _kernel(
+    head_dim: int, head_dim_v: int, dtype: torch.dtype, *, device: torch.device, **features: bool
+) -> ModuleType:
+    """The module of the kernel for a spec and a GPU: its tile does not depend on the shape."""
     if dtype not in DTYPES:
         raise InvalidSpec(f"dtype: got {dtype}, allowed are {', '.join(map(str, DTYPES))}")
     spec = AttentionDecode(
         head_dim=head_dim, head_dim_v=head_dim_v, dtype=DTYPES[dtype], **features
     )
-    return find(spec)
+    return find(spec, device=device)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
 from attngen.config import ELEMENT_BYTES, Target, TileConfig, padded
 from attngen.spec_attention import AttentionDecode
 from attngen.tiles_attention import why_not_triton
@@ -50,3 +54,20 @@ def default_config(spec: AttentionDecode, backend: str) -> TileConfig:
     return TileConfig(
         block_m=16, block_n=block_n, num_warps=num_warps, num_stages=num_stages, backend=backend
     )
+
+
+def candidates(spec: AttentionDecode, backend: str) -> Iterator[TileConfig]:
+    """The tiles that tuning tries, the default one first; none of a family that cannot do the spec.
+
+    More rows than 16 are for groups, or queries, of more.
+    """
+    if why_no_tile(spec, backend):
+        return
+    default = default_config(spec, backend)
+    yield default
+    stages = (3, 5, 7) if spec.paged else (2, 3, 4, 5)
+    choices = product((16, 32, 64, 128), (2, 4, 8), stages if spec.dtype != "fp32" else (1, 2, 3))
+    for block_n, num_warps, num_stages in choices:
+        tile = replace(default, block_n=block_n, num_warps=num_warps, num_stages=num_stages)
+        if tile != default and shared_memory(spec, tile) <= 2**17:
+            yield tile

@@ -5,6 +5,10 @@ A tile is BLOCK_M rows, one for each token and head, of all columns of o.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
 from attngen.config import Target, TileConfig, next_power_of_2
 from attngen.spec_merge import Merge
 
@@ -63,3 +67,16 @@ def default_config(spec: Merge, backend: str) -> TileConfig:
 
 def _most_rows(spec: Merge) -> int:
     return min(_BLOCKS[-1], _MOST_ELEMENTS // next_power_of_2(spec.head_dim))
+
+
+def candidates(spec: Merge, backend: str) -> Iterator[TileConfig]:
+    """The tiles that tuning tries, the default first; none of a family that cannot do the spec."""
+    if why_no_tile(spec, backend):
+        return
+    default = default_config(spec, backend)
+    yield default
+    for block_m, num_warps in product(_BLOCKS, (1, 2, 4, 8)):
+        tile = replace(default, block_m=block_m, num_warps=num_warps)
+        elements = block_m * next_power_of_2(spec.head_dim) // (32 * num_warps)
+        if tile != default and why_not(spec, tile) is None and 4 <= elements <= 64:
+            yield tile

@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from attngen import tiles_attention, tune_attention
+from attngen import (
+    tiles_attention,
+    tiles_decode,
+    tiles_merge,
+    tune_attention,
+    tune_decode,
+    tune_merge,
+)
 from attngen.config import TileConfig
 
 
@@ -32,6 +39,13 @@ class Trial:
     inputs: Callable[[Any, Any, str], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
+_MERGE = Trial(
+    tiles_merge.candidates,
+    tune_merge.shapes,
+    tune_merge.sizes,
+    tune_merge.inputs,
+)
+
 TRIALS: dict[str, Trial] = {
     "attention_fwd": Trial(
         tiles_attention.candidates,
@@ -39,5 +53,13 @@ TRIALS: dict[str, Trial] = {
         tune_attention.sizes,
         tune_attention.inputs,
     ),
+    "attention_decode": Trial(
+        tiles_decode.candidates,
+        tune_decode.shapes,
+        tune_decode.sizes,
+        tune_decode.inputs,
+    ),
+    "merge_state": _MERGE,
+    "merge_states": _MERGE,
 }
 """By operator."""

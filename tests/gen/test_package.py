@@ -83,7 +83,10 @@ ARROWS = {
     "bench_merge": "bench_cell spec_merge timing",
     "bench": "bench_decode bench_merge bench_prefill bench_softmax",
     "tune_attention": "spec_attention verify_attention",
-    "trials": "config tiles_attention tune_attention",
+    "tune_decode": "spec_attention verify_attention",
+    "tune_merge": "spec_merge verify_attention",
+    "trials": "config tiles_attention tiles_decode tiles_merge tune_attention tune_decode"
+    " tune_merge",
     "lab": "compile config errors finder outputs store timing trials variant verify",
     "tune_jobs": "buckets config ops render trials variant winners",
     "tune": "compile config errors tune_jobs variant winners",

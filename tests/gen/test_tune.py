@@ -236,6 +236,17 @@ def test_candidates_are_valid_and_begin_with_the_default() -> None:
     assert "m64_n16_w4_s4" not in job(SPEC, TARGETS["sm_90"]).tiles
 
 
+@pytest.mark.parametrize("name", sorted(n for n, v in catalog().items() if v.spec.op in TRIALS))
+def test_candidates_of_what_is_committed(name: str) -> None:
+    """Tiles of the spec, each once, the committed one first."""
+    variant = catalog()[name]
+    found = list(TRIALS[variant.spec.op].candidates(variant.spec, variant.config.backend))
+    assert found[0] == variant.config and len(set(found)) == len(found)
+    assert len(found) > 1 or variant.config.backend == "sm90"
+    for config in found:
+        Variant(variant.spec, config)
+
+
 def test_shapes_are_in_buckets_of_their_own() -> None:
     for spec in {v.spec.op: v.spec for v in catalog().values() if v.spec.op in TRIALS}.values():
         shapes = list(TRIALS[spec.op].shapes(spec))
