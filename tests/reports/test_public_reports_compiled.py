@@ -121,3 +121,18 @@ def test_b47_what_does_not_fit_is_refused_with_the_sizes(target: str) -> None:
 @pytest.mark.parametrize("kernel", B47)
 def test_b50_compiling_takes_less_than_30_seconds(compiled: Rows, kernel: str) -> None:
     assert compiled[kernel]["seconds"] < 30
+
+
+def test_b46_launchers_are_traced_without_a_break(tmp_path: Path) -> None:
+    """By torch's compiler, each as a part of one graph; test_gpu.py compiles and runs one."""
+    kept = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    result = subprocess.run(
+        [sys.executable, Path(__file__).with_name("dynamo_rows.py")],
+        env=kept | {"TRITON_CACHE_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    breaks = json.loads(result.stdout.splitlines()[-1])
+    assert breaks == dict.fromkeys(breaks) and len(breaks) == 9
