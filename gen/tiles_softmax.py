@@ -7,6 +7,10 @@ own. `split` gives each program block_n columns.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
 from attngen.config import ELEMENT_BYTES, Target, TileConfig, next_power_of_2
 from attngen.spec import Spec
 from attngen.spec_softmax import Softmax, SoftmaxTopk
@@ -88,3 +92,21 @@ def _single(spec: Softmax) -> TileConfig:
     block = row_block(spec)
     num_warps = min(16, max(4, block // (WARP * 32)))
     return TileConfig(block_m=max(1, 2048 // block), block_n=0, num_warps=num_warps, num_stages=1)
+
+
+def candidates(spec: Softmax | SoftmaxTopk, backend: str) -> Iterator[TileConfig]:
+    """The tiles that tuning tries, the default first; none of a family that cannot do the spec."""
+    if why_no_tile(spec, backend):
+        return
+    default = default_config(spec, backend)
+    yield default
+    whole_rows = isinstance(spec, Softmax) and spec.single
+    blocks = [1 << i for i in (range(5) if whole_rows else range(9, 15))]
+    stages = (1,) if whole_rows else (1, 3)
+    for block, num_warps, num_stages in product(blocks, (1, 2, 4, 8, 16), stages):
+        m, n = (block, 0) if whole_rows else (0, block)
+        tile = replace(default, block_m=m, block_n=n, num_warps=num_warps, num_stages=num_stages)
+        columns = block * row_block(spec) if isinstance(spec, Softmax) and spec.single else block
+        enough = columns // (WARP * num_warps) >= 8
+        if tile != default and enough and why_not(spec, tile) is None:
+            yield tile

@@ -13,9 +13,11 @@ from attngen import (
     tiles_attention,
     tiles_decode,
     tiles_merge,
+    tiles_softmax,
     tune_attention,
     tune_decode,
     tune_merge,
+    tune_softmax,
 )
 from attngen.config import TileConfig
 
@@ -46,6 +48,13 @@ _MERGE = Trial(
     tune_merge.inputs,
 )
 
+_SOFTMAX = Trial(
+    tiles_softmax.candidates,
+    tune_softmax.shapes,
+    tune_softmax.sizes,
+    tune_softmax.inputs,
+)
+
 TRIALS: dict[str, Trial] = {
     "attention_fwd": Trial(
         tiles_attention.candidates,
@@ -61,5 +70,7 @@ TRIALS: dict[str, Trial] = {
     ),
     "merge_state": _MERGE,
     "merge_states": _MERGE,
+    "softmax": _SOFTMAX,
+    "softmax_topk": _SOFTMAX,
 }
 """By operator."""

@@ -85,8 +85,9 @@ ARROWS = {
     "tune_attention": "spec_attention verify_attention",
     "tune_decode": "spec_attention verify_attention",
     "tune_merge": "spec_merge verify_attention",
-    "trials": "config tiles_attention tiles_decode tiles_merge tune_attention tune_decode"
-    " tune_merge",
+    "tune_softmax": "spec_softmax verify_attention",
+    "trials": "config tiles_attention tiles_decode tiles_merge tiles_softmax tune_attention"
+    " tune_decode tune_merge tune_softmax",
     "lab": "compile config errors finder outputs store timing trials variant verify",
     "tune_jobs": "buckets config ops render trials variant winners",
     "tune": "compile config errors tune_jobs variant winners",

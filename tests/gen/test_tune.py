@@ -242,7 +242,9 @@ def test_candidates_of_what_is_committed(name: str) -> None:
     variant = catalog()[name]
     found = list(TRIALS[variant.spec.op].candidates(variant.spec, variant.config.backend))
     assert found[0] == variant.config and len(set(found)) == len(found)
-    assert len(found) > 1 or variant.config.backend == "sm90"
+    # Rows of 32768 columns in registers take every thread that a program may have.
+    alone = variant.config.backend == "sm90" or "c32768_" in name
+    assert len(found) > 1 or alone
     for config in found:
         Variant(variant.spec, config)
 

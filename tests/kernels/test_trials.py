@@ -19,6 +19,8 @@ SMALL: dict[str, Any] = {
     "attention_decode": tune_decode.Shape(2, 40, 4, 2),
     "merge_state": 3,
     "merge_states": 3,
+    "softmax": (3, 300),
+    "softmax_topk": (3, 300),
 }
 NAMES = [
     "attention_fwd_d16_fp16_causal_window_softcap_alibi_bias_mask_sinks_m16_n16_w1_s1",
@@ -28,6 +30,10 @@ NAMES = [
     "merge_state_d16_bf16_out_fp8_m8_w1_s1",
     "merge_states_d16_fp16_m8_w1_s1",
     "merge_states_d16_fp16_ragged_m8_w1_s1",
+    "softmax_c512_fp16_single_m2_w4_s1",
+    "softmax_c512_bf16_online_mask_scaled_n1024_w4_s1",
+    "softmax_c512_fp32_split_log_lse_n256_w4_s1",
+    "softmax_topk_c512_k4_fp32_n512_w4_s1",
 ]
 
 
@@ -38,10 +44,12 @@ def test_inputs_fit_the_launcher(device: str, tmp_path: Path, name: str) -> None
     trial = TRIALS[variant.spec.op]
     arguments, options = trial.inputs(variant.spec, SMALL[variant.spec.op], device)
     call = getattr(load(name, [tmp_path]), variant.spec.op)
-    o, lse = call(*arguments, **options)
-    assert o.float().isfinite().all() and lse.isfinite().all()
+    results = call(*arguments, **options)
+    for result in results if isinstance(results, tuple) else (results,):
+        assert result.float().isfinite().all()
     again, _ = trial.inputs(variant.spec, SMALL[variant.spec.op], device)
-    assert all(map(torch.equal, arguments, again))
+    tensors = [(x, y) for x, y in zip(arguments, again, strict=True) if isinstance(x, torch.Tensor)]
+    assert tensors and all(torch.equal(x, y) for x, y in tensors)
 
 
 def test_every_operator_of_trials_is_here() -> None:
