@@ -201,11 +201,12 @@ def _kernel_for(
                 f"output_scale: got one with out_dtype {out_dtype}, allowed with {FP8} alone"
             )
         options["output_scale"] = output_scale
-    return _kernel(op, o.shape[-1], o.dtype, out_dtype, *features)
+    return _kernel(o.device, op, o.shape[-1], o.dtype, out_dtype, *features)
 
 
 @lru_cache(maxsize=1024)
 def _kernel(
+    device: torch.device,
     op: str,
     head_dim: int,
     dtype: torch.dtype,
@@ -213,7 +214,7 @@ def _kernel(
     base2: bool,
     ragged: bool = False,
 ) -> ModuleType:
-    """The module of the built kernel for a spec, its preferred tile first."""
+    """The module of the kernel for a spec and a GPU, its preferred tile first."""
     for name, got, known in (("dtype", dtype, DTYPES), ("out_dtype", out_dtype, OUT_DTYPES)):
         if got not in known:
             allowed = ", ".join(str(d) for d in known)
@@ -221,4 +222,5 @@ def _kernel(
     features = {"base2": base2, **({"ragged": True} if ragged else {})}
     if out_dtype != dtype:
         features[f"out_{OUT_DTYPES[out_dtype]}"] = True
-    return find(_SPECS[op](head_dim=head_dim, dtype=DTYPES[dtype], **features))
+    spec = _SPECS[op](head_dim=head_dim, dtype=DTYPES[dtype], **features)
+    return find(spec, device=device)

@@ -88,7 +88,7 @@ def softmax(
     if mask is not None:
         options["mask"] = mask
     flags = (log, return_lse, mask is not None, scaled)
-    kernel = _kernel(_bucket(columns), x.dtype, out_dtype, algorithm, *flags)
+    kernel = _kernel(x.device, _bucket(columns), x.dtype, out_dtype, algorithm, *flags)
     result: torch.Tensor | tuple[torch.Tensor, torch.Tensor] = kernel.softmax(x, **options)
     return result
 
@@ -123,7 +123,7 @@ def softmax_topk(x: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor, t
         raise TypeError(f"k: got {k!r}, allowed is an int")
     if not 0 <= k <= MOST_K:
         raise ValueError(f"k: got {k}, allowed is 0 to {MOST_K}")
-    kernel = _topk_kernel(_bucket(columns), x.dtype, max(k, 1))
+    kernel = _topk_kernel(x.device, _bucket(columns), x.dtype, max(k, 1))
     result: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = kernel.softmax_topk(x, k)
     return result
 
@@ -151,24 +151,31 @@ def _bucket(columns: int) -> int:
 
 @lru_cache(maxsize=1024)
 def _kernel(
-    columns: int, dtype: torch.dtype, out_dtype: torch.dtype, algorithm: str, *flags: bool
+    device: torch.device,
+    columns: int,
+    dtype: torch.dtype,
+    out_dtype: torch.dtype,
+    algorithm: str,
+    *flags: bool,
 ) -> ModuleType:
     """The module of the built softmax kernel that serves a bucket of columns best."""
     name, out_name = _dtype("dtype", dtype), _dtype("out_dtype", out_dtype)
     features = {algorithm: True, f"out_{out_name}": out_name != name}
     features |= dict(zip(("log", "lse", "mask", "scaled"), flags, strict=True))
-    return _closest(Softmax(columns=columns, dtype=name, **features))
+    return _closest(Softmax(columns=columns, dtype=name, **features), device)
 
 
 @lru_cache(maxsize=1024)
-def _topk_kernel(columns: int, dtype: torch.dtype, k: int) -> ModuleType:
+def _topk_kernel(device: torch.device, columns: int, dtype: torch.dtype, k: int) -> ModuleType:
     """The module of the built top-k kernel that serves a bucket of columns and a k best."""
-    return _closest(SoftmaxTopk(columns=columns, k=k, dtype=_dtype("dtype", dtype)))
+    spec = SoftmaxTopk(columns=columns, k=k, dtype=_dtype("dtype", dtype))
+    return _closest(spec, device)
 
 
-def _closest(spec: Softmax | SoftmaxTopk) -> ModuleType:
+def _closest(spec: Softmax | SoftmaxTopk, device: torch.device) -> ModuleType:
     built = [other for other in _built(spec.op) if _serves(other, spec)]
-    return find(min(built, key=lambda other: _distance(other, spec), default=spec))
+    closest = min(built, key=lambda other: _distance(other, spec), default=spec)
+    return find(closest, device=device)
 
 
 def _built(op: str) -> Iterable[Any]:
