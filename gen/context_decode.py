@@ -48,6 +48,9 @@ def names(variant: Variant) -> dict[str, Any]:
         "exponent_scale": "LOG2_E" if natural_scores else "sm_scale * LOG2_E",
         "ranges": spec.causal or spec.window,
         "positions": positions,
+        # The kernel adds what a sequence's own length makes of it.
+        "default_offset": "0",
+        "score_tensors": [],
         "interprets": True,
         "expands": spec.alibi,
         "kernel_parameters": list(arguments),

@@ -34,6 +34,9 @@ def names(variant: Variant) -> dict[str, Any]:
         "positions": _positions(spec),
         # Where no offset is given, does the kernel work out each sequence's own?
         "bottom_right": _positions(spec) and isinstance(spec, AttentionVarlen),
+        "default_offset": "BOTTOM_RIGHT.value"
+        if isinstance(spec, AttentionVarlen)
+        else "seqlen_kv - seqlen_q",
         "offsets_by_sequence": _positions(spec),
         "interprets": True,
         "bulk_copies": False,

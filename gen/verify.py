@@ -69,14 +69,12 @@ class Report:
             f"{'FAIL' if self.failed else 'ok  '} {self.name}: {len(self.verdicts)} cases",
             f"     worst o, in {self._worst('o')}",
             f"     worst lse, in {self._worst('lse')}",
-            f"     against plain sums: {_ratio(self.verdicts, 'row_ratio')} of the largest"
-            f" error allowed a row, {_ratio(self.verdicts, 'rms_ratio')} of the RMS a head",
         ]
         row, head = _ratio(self.verdicts, "row_ratio"), _ratio(self.verdicts, "rms_ratio")
         if row or head:
             lines.append(
-                f"     against plain attention: {row or 'none'} of the largest error allowed a row,"
-                f" {head or 'none'} of the RMS a head"
+                f"     against the plain computation: {row or 'none'} of the largest error allowed"
+                f" a row, {head or 'none'} of the RMS a head"
             )
         for case, verdict in self.verdicts.items():
             lines += [f"     {case}: {failure}" for failure in verdict.failures]

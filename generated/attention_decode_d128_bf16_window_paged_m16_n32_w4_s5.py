@@ -362,7 +362,8 @@ def attention_decode(
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
-    offsets, from_end = None, causal_offset is None
+    from_end = causal_offset is None
+    offsets = None
     if causal_offset is None:
         causal_offset = 0
     elif isinstance(causal_offset, torch.Tensor):

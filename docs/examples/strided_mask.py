@@ -129,7 +129,7 @@ ARGUMENT = (
         "{% endif %}\n",
     ),
     Edit(
-        "templates/triton/partials/launcher_attention.jinja",
+        "templates/triton/partials/option_checks.jinja",
         "{% if spec.window %}\n    if min",
         "{% if spec.strided %}\n"
         "    if key_stride < 1:\n"
