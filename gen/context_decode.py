@@ -12,8 +12,11 @@ from attngen.variant import Variant
 
 _TL_DTYPES = {"fp16": "tl.float16", "bf16": "tl.bfloat16", "fp32": "tl.float32"}
 _POINTERS = {
+    "m_ptr": "*fp32",
+    "l_ptr": "*fp32",
     "lse_ptr": "*fp32",
-    "lse_split_ptr": "*fp32",
+    "m_split_ptr": "*fp32",
+    "l_split_ptr": "*fp32",
     "seqlens_kv_ptr": "*i32",
     "block_table_ptr": "*i32",
     "alibi_slopes_ptr": "*fp32",
@@ -21,7 +24,7 @@ _POINTERS = {
     "causal_offset_ptr": "*i64",
 }
 
-_MERGED = ("o_split_ptr", "lse_split_ptr", "heads_q")
+_MERGED = ("acc_split_ptr", "m_split_ptr", "l_split_ptr", "lse_ptr", "heads_q")
 """The parameters of the merge of splits that the first kernel has not."""
 
 
@@ -45,6 +48,7 @@ def names(variant: Variant) -> dict[str, Any]:
         "dot_options": ', input_precision="ieee"' if spec.dtype == "fp32" else "",
         # Are scores changed in natural units before the exponent, or is s the bare product?
         "natural_scores": natural_scores,
+        "finish_scale": "1.0" if natural_scores else "sm_scale",
         "exponent_scale": "LOG2_E" if natural_scores else "sm_scale * LOG2_E",
         "ranges": spec.causal or spec.window,
         "positions": positions,
@@ -65,7 +69,7 @@ def names(variant: Variant) -> dict[str, Any]:
 def _arguments(spec: AttentionDecode, positions: bool) -> dict[str, str]:
     """The kernel's parameters, in order, and what the launcher passes for each."""
     arguments = {"q_ptr": "q", "k_ptr": "k", "v_ptr": "v", "o_ptr": "o_split"}
-    arguments |= {"lse_ptr": "lse_split", "seqlens_kv_ptr": "seqlens_kv"}
+    arguments |= {"m_ptr": "m_split", "l_ptr": "l_split", "seqlens_kv_ptr": "seqlens_kv"}
     strides: dict[str, tuple[str, ...]]
     strides = {"q": ("b", "m", "h"), "k": ("b", "n", "h"), "v": ("b", "n", "h")}
     if spec.paged:
@@ -84,7 +88,7 @@ def _arguments(spec: AttentionDecode, positions: bool) -> dict[str, str]:
             arguments[f"stride_{tensor}{separator}{dimension}"] = f"{tensor}.stride({i})"
     for i, dimension in enumerate(("s", "b", "m", "h")):
         arguments[f"stride_o{dimension}"] = f"o_split.stride({i})"
-    arguments["stride_ls"] = "lse_split.stride(0)"
+    arguments["stride_ls"] = "m_split.stride(0)"
     if spec.paged:
         arguments |= {"stride_tb": "block_table.stride(0)", "stride_tp": "block_table.stride(1)"}
         arguments["page_size"] = "page_size"
@@ -112,7 +116,7 @@ def _is_count(parameter: str) -> bool:
 
 def _triton_type(parameter: str, spec: AttentionDecode) -> str:
     """What Triton calls the type of a kernel parameter in the usual call, with several splits."""
-    if parameter in ("o_ptr", "o_split_ptr"):
+    if parameter in ("o_ptr", "acc_split_ptr"):
         return "*fp32"
     if parameter.endswith("_ptr"):
         return _POINTERS.get(parameter, f"*{spec.dtype}")
@@ -124,7 +128,7 @@ def _summary(variant: Variant) -> list[str]:
     return textwrap.wrap(
         f"One program takes {config.block_m} rows, which are queries times the query heads that"
         f" share a KV head, over one split of the keys, {config.block_n} at a time, and leaves"
-        " their state (o, lse) in float32; a second kernel merges the splits' states"
+        " their state (m, l, acc) in float32; a second kernel merges the splits' states"
         " (FlashAttention, arXiv 2205.14135, section 3.1; Flash-Decoding). The recurrence is that"
         " of Milakov and Gimelshein, arXiv 1805.02867, section 3. All sums are float32.",
         width=99,

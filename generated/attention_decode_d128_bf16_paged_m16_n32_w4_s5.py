@@ -5,9 +5,9 @@
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
 One program takes 16 rows, which are queries times the query heads that share a KV head, over one
-split of the keys, 32 at a time, and leaves their state (o, lse) in float32; a second kernel merges
-the splits' states (FlashAttention, arXiv 2205.14135, section 3.1; Flash-Decoding). The recurrence
-is that of Milakov and Gimelshein, arXiv 1805.02867, section 3. All sums are float32.
+split of the keys, 32 at a time, and leaves their state (m, l, acc) in float32; a second kernel
+merges the splits' states (FlashAttention, arXiv 2205.14135, section 3.1; Flash-Decoding). The
+recurrence is that of Milakov and Gimelshein, arXiv 1805.02867, section 3. All sums are float32.
 """
 
 import functools
@@ -47,6 +47,17 @@ def online_softmax_step(s, m, l, acc, scale_log2):
     return p, m_new, l, acc
 
 
+@triton.jit
+def finish(m, l, acc, scale):
+    """Give o and lse of rows whose keys are all in (m, l, acc); scale takes m to natural units."""
+    # However large the scores, lse is finite; only where no key was seen it is not.
+    m = tl.where(m == float("-inf"), m, tl.minimum(tl.maximum(m * scale, -3.4e38), 3.4e38))
+    # One division, at the end. Rows that saw no key are the empty state: o = 0, lse = -inf.
+    is_empty = l == 0.0
+    o = acc * (1.0 / tl.where(is_empty, 1.0, l))[:, None]
+    return o, tl.where(is_empty, float("-inf"), m + tl.log(l))
+
+
 @triton.jit(
     do_not_specialize=[
         "page_size",
@@ -63,7 +74,8 @@ def attention_decode_d128_bf16_paged_m16_n32_w4_s5(
     k_ptr,
     v_ptr,
     o_ptr,
-    lse_ptr,
+    m_ptr,
+    l_ptr,
     seqlens_kv_ptr,
     block_table_ptr,
     stride_qb,
@@ -143,7 +155,8 @@ def attention_decode_d128_bf16_paged_m16_n32_w4_s5(
     # Blocks that every query sees whole.
     for start_n in tl.range(kv_begin, full_end, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
-        page = tl.load(table + offs_n // page_size * stride_tp).to(tl.int64)
+        entries = table + (offs_n // page_size).to(tl.int64) * stride_tp
+        page = tl.load(entries).to(tl.int64)
         slot = (offs_n % page_size).to(tl.int64)
         k_rows = page * stride_kb + slot * stride_kn
         k = tl.load(k_ptrs + k_rows[:, None])
@@ -157,7 +170,8 @@ def attention_decode_d128_bf16_paged_m16_n32_w4_s5(
     for start_n in tl.range(full_end, kv_end, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
         seen = (offs_n >= kv_begin) & (offs_n < kv_end)
-        page = tl.load(table + offs_n // page_size * stride_tp, mask=seen, other=0).to(tl.int64)
+        entries = table + (offs_n // page_size).to(tl.int64) * stride_tp
+        page = tl.load(entries, mask=seen, other=0).to(tl.int64)
         slot = (offs_n % page_size).to(tl.int64)
         k_rows = page * stride_kb + slot * stride_kn
         k = tl.load(k_ptrs + k_rows[:, None], mask=seen[:, None], other=0.0)
@@ -168,23 +182,27 @@ def attention_decode_d128_bf16_paged_m16_n32_w4_s5(
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
-    m = m * sm_scale
-    # One division, at the end. Rows that saw no key are the empty state: o = 0, lse = -inf.
-    is_empty = l == 0.0
-    o = acc * (1.0 / tl.where(is_empty, 1.0, l))[:, None]
-    lse = tl.where(is_empty, float("-inf"), m + tl.log(l))
-    lse_rows = lse_ptr + split.to(tl.int64) * stride_ls
-    lse_rows += (batch * heads_kv * group_size + head) * seqlen_q + offs_m
-    tl.store(lse_rows, lse, mask=is_row)
-    # Of an empty state among several nobody reads o.
-    o_mask = (is_row & ((num_splits == 1) | (l != 0.0)))[:, None]
-    tl.store(o_rows[:, None] + offs_dv[None, :], o.to(o_ptr.dtype.element_ty), mask=o_mask)
+    stores = (batch * heads_kv * group_size + head) * seqlen_q + offs_m
+    o_ptrs = o_rows[:, None] + offs_dv[None, :]
+    o_mask = is_row[:, None]
+    if num_splits == 1:
+        o, lse = finish(m, l, acc, sm_scale)
+        tl.store(m_ptr + stores, lse, mask=is_row)
+        tl.store(o_ptrs, o.to(o_ptr.dtype.element_ty), mask=o_mask)
+    else:
+        # The state as it is: a logarithm of l beside a large m would lose l.
+        states = split.to(tl.int64) * stride_ls + stores
+        tl.store(m_ptr + states, m, mask=is_row)
+        tl.store(l_ptr + states, l, mask=is_row)
+        # Of an empty state nobody reads acc.
+        tl.store(o_ptrs, acc.to(o_ptr.dtype.element_ty), mask=o_mask & (l != 0.0)[:, None])
 
 
 @triton.jit(do_not_specialize=["num_splits", "seqlen_q", "heads_q"])
 def merge_splits(
-    o_split_ptr,
-    lse_split_ptr,
+    acc_split_ptr,
+    m_split_ptr,
+    l_split_ptr,
     o_ptr,
     lse_ptr,
     stride_os,
@@ -195,45 +213,41 @@ def merge_splits(
     num_splits,
     seqlen_q,
     heads_q,
+    sm_scale,
 ):
-    """Merge one row's states: with w = exp(lse_i - lse), o = sum(w * o_i); BLOCK_S at a time."""
+    """Merge the states of a row's splits, BLOCK_S at a time, as blocks of keys are merged."""
     row = tl.program_id(0).to(tl.int64)
     token = row % seqlen_q
     head = row // seqlen_q % heads_q
     batch = row // seqlen_q // heads_q
     offs_s = tl.arange(0, BLOCK_S)
     offs_dv = tl.arange(0, BLOCK_DV)
-    m = tl.full([], float("-inf"), tl.float32)
-    l = tl.full([], 0.0, tl.float32)
+    m = tl.full([1], float("-inf"), tl.float32)
     for start_s in tl.range(0, num_splits, BLOCK_S):
         is_split = start_s + offs_s < num_splits
-        splits = (start_s + offs_s).to(tl.int64)
-        lse_ptrs = lse_split_ptr + splits * stride_ls + row
-        lse_i = tl.load(lse_ptrs, mask=is_split, other=float("-inf"))
-        m_new = tl.maximum(m, tl.max(lse_i, 0))
-        reference = tl.where(m_new == float("-inf"), 0.0, m_new)
-        alpha = tl.math.exp2((m - reference) * LOG2_E)
-        l = l * alpha + tl.sum(tl.math.exp2((lse_i - reference) * LOG2_E), 0)
-        m = m_new
-    is_empty = l == 0.0
-    lse = tl.where(is_empty, float("-inf"), m + tl.log(l))
-    reference = tl.where(is_empty, 0.0, m)
-    one_over_l = 1.0 / tl.where(is_empty, 1.0, l)
+        states = (start_s + offs_s).to(tl.int64) * stride_ls + row
+        m_i = tl.load(m_split_ptr + states, mask=is_split, other=float("-inf"))
+        m = tl.maximum(m, tl.max(m_i, 0))
+    # Where every state is empty: any finite reference keeps -inf - m from being NaN.
+    reference = tl.where(m == float("-inf"), 0.0, m)
 
-    acc = tl.zeros([BLOCK_DV], tl.float32)
+    l = tl.zeros([1], tl.float32)
+    acc = tl.zeros([1, BLOCK_DV], tl.float32)
     for start_s in tl.range(0, num_splits, BLOCK_S):
         is_split = start_s + offs_s < num_splits
         splits = (start_s + offs_s).to(tl.int64)
-        lse_ptrs = lse_split_ptr + splits * stride_ls + row
-        lse_i = tl.load(lse_ptrs, mask=is_split, other=float("-inf"))
-        w = tl.math.exp2((lse_i - reference) * LOG2_E) * one_over_l
-        o_ptrs = o_split_ptr + splits[:, None] * stride_os + row * HEAD_DIM_V + offs_dv[None, :]
-        # An empty state has no o: it was never written.
-        o_i = tl.load(o_ptrs, mask=(lse_i != float("-inf"))[:, None], other=0.0)
-        acc += tl.sum(w[:, None] * o_i, 0)
-    tl.store(lse_ptr + row, lse)
-    o_ptrs = o_ptr + batch * stride_ob + token * stride_om + head * stride_oh + offs_dv
-    tl.store(o_ptrs, acc.to(tl.bfloat16))
+        m_i = tl.load(m_split_ptr + splits * stride_ls + row, mask=is_split, other=float("-inf"))
+        l_i = tl.load(l_split_ptr + splits * stride_ls + row, mask=is_split, other=0.0)
+        alpha = tl.math.exp2((m_i - reference) * (sm_scale * LOG2_E))
+        acc_ptrs = acc_split_ptr + splits[:, None] * stride_os + row * HEAD_DIM_V + offs_dv[None, :]
+        # An empty state has no acc: it was never written.
+        acc_i = tl.load(acc_ptrs, mask=(l_i != 0.0)[:, None], other=0.0)
+        l += tl.sum(l_i * alpha, 0)
+        acc += tl.sum(acc_i * alpha[:, None], 0)[None, :]
+    o, lse = finish(m, l, acc, sm_scale)
+    tl.store(lse_ptr + row + tl.arange(0, 1), lse)
+    o_ptrs = o_ptr + batch * stride_ob + token * stride_om + head * stride_oh + offs_dv[None, :]
+    tl.store(o_ptrs, o.to(tl.bfloat16))
 
 
 def attention_decode(
@@ -298,6 +312,8 @@ def attention_decode(
     _check_integers("seqlens_kv", seqlens_kv, q, "[batch]")
     seqlen_kv = block_table.shape[1] * page_size
     if max_seqlen_kv is not None:
+        if isinstance(max_seqlen_kv, bool) or not isinstance(max_seqlen_kv, int):
+            raise TypeError(f"max_seqlen_kv: got {max_seqlen_kv!r}, allowed is an int or None")
         if not 0 <= max_seqlen_kv <= seqlen_kv:
             raise ValueError(
                 f"max_seqlen_kv: got {max_seqlen_kv}, allowed is 0 to the table's {seqlen_kv} keys"
@@ -309,6 +325,8 @@ def attention_decode(
         raise ValueError(f"heads_q: got {heads_q}, allowed is a multiple of heads_kv ({heads_kv})")
     if max(seqlen_q, seqlen_kv) >= 2**28:
         raise ValueError(f"seqlen: got {seqlen_q} and {seqlen_kv}, allowed is less than 2**28")
+    if seqlen_q * (heads_q // heads_kv) >= 2**30:
+        raise ValueError(f"seqlen_q: got {seqlen_q} for {heads_q} heads, allowed are 2**30 rows")
     if sm_scale is None:
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
     elif not math.isfinite(sm_scale):
@@ -318,6 +336,8 @@ def attention_decode(
     else:
         _check_rows("out", out, HEAD_DIM_V.value, q)
         _check_shape("out", out, (batch, seqlen_q, heads_q, HEAD_DIM_V.value))
+        if any(n > 1 and stride == 0 for n, stride in zip(out.shape, out.stride(), strict=True)):
+            raise ValueError(f"out: got strides {tuple(out.stride())}, allowed are none of 0")
     lse = q.new_empty((batch, heads_q, seqlen_q), dtype=torch.float32)
     if lse.numel() == 0:
         return out, lse
@@ -331,19 +351,20 @@ def attention_decode(
         q = -q if sm_scale <= -(2.0**-126) else q * 0.0
         sm_scale = -sm_scale if sm_scale <= -(2.0**-126) else 1.0
     if num_splits == 1:
-        o_split, lse_split = out[None], lse[None]
+        o_split, m_split, l_split = out[None], lse[None], lse[None]
     else:
         # Rows of a split as in lse: [num_splits, batch, heads_q, seqlen_q].
         states = (num_splits, batch, heads_q, seqlen_q)
         o_split = q.new_empty((*states, HEAD_DIM_V.value), dtype=torch.float32).transpose(2, 3)
-        lse_split = q.new_empty(states, dtype=torch.float32)
+        m_split, l_split = q.new_empty((2, *states), dtype=torch.float32)
     with torch.cuda.device(q.get_device()):
         _KERNEL[(num_tiles * num_splits,)](
             q,
             k,
             v,
             o_split,
-            lse_split,
+            m_split,
+            l_split,
             seqlens_kv,
             block_table,
             q.stride(0),
@@ -359,7 +380,7 @@ def attention_decode(
             o_split.stride(1),
             o_split.stride(2),
             o_split.stride(3),
-            lse_split.stride(0),
+            m_split.stride(0),
             block_table.stride(0),
             block_table.stride(1),
             page_size,
@@ -377,17 +398,19 @@ def attention_decode(
         if num_splits > 1:
             merge_splits[(lse.numel(),)](
                 o_split,
-                lse_split,
+                m_split,
+                l_split,
                 out,
                 lse,
                 o_split.stride(0),
-                lse_split.stride(0),
+                m_split.stride(0),
                 out.stride(0),
                 out.stride(1),
                 out.stride(2),
                 num_splits,
                 seqlen_q,
                 heads_q,
+                min(sm_scale, 2.3e38),
                 num_warps=4,
                 enable_fp_fusion=True,
             )

@@ -111,6 +111,22 @@ def test_pages_give_the_bits_of_a_dense_cache(
     torch.testing.assert_close(o, p)
 
 
+@pytest.mark.parametrize("splits", [{"split_size": 32}, {"num_splits": 1}])
+def test_a_sink_moves_no_bit_among_batch_mates(
+    device: str, tmp_path: Path, splits: dict[str, int]
+) -> None:
+    """One split is finished by the kernel, several by the merge: the same arithmetic, and bits."""
+    module = built("attention_decode_d32_bf16_sinks_m16_n16_w4_s2", tmp_path)
+    q, k, v = (drawn(device, 3, n, h, 32, seed=n) for n, h in ((1, 4), (100, 2), (100, 2)))
+    sinks = torch.tensor([0.7, -3.0, 5.0, -math.inf], device=device)
+    lengths = torch.tensor([30, 100, 0], dtype=torch.int32, device=device)
+    together, lse = module.attention_decode(q, k, v, sinks=sinks, seqlens_kv=lengths, **splits)
+    for b, length in enumerate(lengths.tolist()):
+        row = [x[b : b + 1] for x in (q, k[:, :length], v[:, :length])]
+        alone, lse_alone = module.attention_decode(*row, sinks=sinks, **splits)
+        assert torch.equal(alone[0], together[b]) and torch.equal(lse_alone[0], lse[b])
+
+
 def test_lengths_out_of_range_are_cut(device: str, dense: ModuleType) -> None:
     q, k = drawn(device, 3, 1, 2, 32), drawn(device, 3, 20, 1, 32)
     lengths = torch.tensor([20, 0, 5], dtype=torch.int32, device=device)
@@ -154,7 +170,10 @@ WRONG = [
     ({"max_seqlen_kv": 49}, ValueError, "max_seqlen_kv: got 49, allowed is 0 to the table's 48"),
     ({"seqlens_kv": "batch"}, ValueError, "seqlens_kv: got shape (1,)"),
     ({"k_cache": "empty pages"}, ValueError, "k_cache: got page size 0"),
+    ({"max_seqlen_kv": 16.5}, TypeError, "max_seqlen_kv: got 16.5"),
+    ({"max_seqlen_kv": True}, TypeError, "max_seqlen_kv: got True"),
     ({"sm_scale": math.nan}, ValueError, "sm_scale: got nan"),
+    ({"out": "one row for all"}, ValueError, "out: got strides (0, 128, 32, 1)"),
     ({"q": "heads"}, ValueError, "heads_q: got 3"),
     ({"v_cache": "pages"}, ValueError, "v_cache: got shape"),
 ]
@@ -183,6 +202,9 @@ def test_a_wrong_call_is_refused_by_name(
     }
     paged.attention_decode(**call)
     for name, value in change.items():
+        if value == "one row for all":
+            call["out"] = torch.empty_like(call["q"][:1]).expand(2, -1, -1, -1)
+            continue
         call[name] = SPOILT[value](call[name]) if value in SPOILT else value
     if change.get("k_cache") == "empty pages":
         call["v_cache"] = call["v_cache"][:, :0]

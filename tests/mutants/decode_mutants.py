@@ -1,8 +1,8 @@
-"""Faults of decode: which keys a split has, how its rows are packed, how states are merged."""
+"""Faults of decode: which keys a split has, how its rows are packed, where pages lie."""
 
 from __future__ import annotations
 
-from mutant import DECODE, DECODE_CAUSAL, DECODE_PAGED, DECODE_SINKS, DECODE_WINDOW, Edit, plant
+from mutant import DECODE, DECODE_CAUSAL, DECODE_PAGED, DECODE_WINDOW, Edit, plant
 
 SPLITS = (
     plant(
@@ -94,7 +94,7 @@ GROUPS = (
         "NaN lse, NaN o",
         Edit("offs_m = rows // group_size", "offs_m = rows % seqlen_q"),
         Edit("head_kv * group_size + rows % group_size", "head_kv * group_size + rows // seqlen_q"),
-        Edit("lse_rows += (batch", "offs_m = rows // group_size\n    lse_rows += (batch"),
+        Edit("    stores = (batch", "    offs_m = rows // group_size\n    stores = (batch"),
     ),
     plant(
         "the heads of a group are not next to each other",
@@ -139,124 +139,24 @@ GROUPS = (
     ),
 )
 
-STATES = (
-    plant(
-        "the merge adds the states up",
-        DECODE,
-        "a block a split",
-        "NaN o",
-        Edit(
-            "w = tl.math.exp2((lse_i - reference) * LOG2_E) * one_over_l", "w = lse_i * 0.0 + 1.0"
-        ),
-    ),
-    plant(
-        "the states have equal weights",
-        DECODE,
-        "a block a split",
-        "NaN o",
-        Edit(
-            "w = tl.math.exp2((lse_i - reference) * LOG2_E) * one_over_l",
-            "w = (lse_i * 0.0 + 1.0) / num_splits",
-        ),
-    ),
-    plant(
-        "the merge takes lse for base 2",
-        DECODE,
-        "a block a split",
-        "hard o",
-        Edit(
-            "w = tl.math.exp2((lse_i - reference) * LOG2_E)", "w = tl.math.exp2(lse_i - reference)"
-        ),
-    ),
-    plant(
-        "the merged lse is the largest",
-        DECODE,
-        "a block a split",
-        "hard lse",
-        Edit(
-            'lse = tl.where(is_empty, float("-inf"), m + tl.log(l))\n    reference',
-            "lse = m\n    reference",
-        ),
-    ),
-    plant(
-        "the merge forgets its earlier blocks of splits",
-        DECODE,
-        "a key a split",
-        "NaN lse, hard o",
-        Edit("l = l * alpha + tl.sum(tl.math.exp2", "l = tl.sum(tl.math.exp2"),
-    ),
-    plant(
-        "splits that were never launched are merged",
-        DECODE,
-        "a block a split",
-        "out of bounds",
-        Edit("is_split = start_s + offs_s < num_splits", "is_split = offs_s < BLOCK_S", count=2),
-    ),
-    plant(
-        "the o of an empty split is read",
-        DECODE,
-        "a key a split",
-        "NaN o",
-        Edit(
-            'mask=(lse_i != float("-inf"))[:, None], other=0.0', "mask=is_split[:, None], other=0.0"
-        ),
-    ),
-    plant(
-        "splits that are all empty are not guarded",
-        DECODE,
-        "no keys",
-        "NaN lse, NaN o",
-        Edit('reference = tl.where(m_new == float("-inf"), 0.0, m_new)', "reference = m_new", 2, 1),
-    ),
-    plant(
-        "the sink is in every split",
-        DECODE_SINKS,
-        "a block a split",
-        "hard lse, hard o",
-        Edit("    if num_splits == 1:\n        sink", "    if num_splits >= 1:\n        sink"),
-    ),
-    plant(
-        "the sink is in no split and not in the merge",
-        DECODE_SINKS,
-        "a block a split",
-        "hard lse, hard o",
-        Edit(
-            "    m = sink\n    l = tl.where(sink ==", "    m = sink\n    l = 0.0 * tl.where(sink =="
-        ),
-    ),
-    plant(
-        "the merge takes the first head's sink",
-        DECODE_SINKS,
-        "a block a split",
-        "hard lse, hard o",
-        Edit("sinks_ptr + head * stride_sinks_h).to", "sinks_ptr + 0 * head * stride_sinks_h).to"),
-    ),
-    plant(
-        "states lie in the order of out",
-        DECODE,
-        "several queries",
-        "hard o",
-        Edit(
-            "stride_os + row * HEAD_DIM_V",
-            "stride_os + ((batch * seqlen_q + token) * heads_q + head) * HEAD_DIM_V",
-        ),
-    ),
-)
-
 PAGES = (
     plant(
         "a page is looked up once a block",
         DECODE_PAGED,
         "tails",
         "hard lse, hard o",
-        Edit("table + offs_n // page_size", "table + (0 * offs_n + start_n) // page_size", count=2),
+        Edit(
+            "table + (offs_n // page_size)",
+            "table + ((0 * offs_n + start_n) // page_size)",
+            count=2,
+        ),
     ),
     plant(
         "the table past the last key is read by a step",
         DECODE_PAGED,
         "splits that cut blocks",
         "out of bounds",
-        Edit("stride_tp, mask=seen, other=0)", "stride_tp)"),
+        Edit("tl.load(entries, mask=seen, other=0)", "tl.load(entries)"),
     ),
     plant(
         "rows of the table follow each other",

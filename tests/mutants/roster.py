@@ -9,6 +9,8 @@ from contextlib import contextmanager, nullcontext
 
 import address_mutants
 import decode_mutants
+import decode_probes  # noqa: F401  (enters its probes in PROBES)
+import decode_state_mutants
 import launcher_mutants
 import layout_refusals
 import mask_mutants
@@ -56,7 +58,7 @@ BY_PART: dict[str, tuple[Mutant, ...]] = {
     "Offsets of more than 32 bits": address_mutants.WIDTH,
     "Splits of the keys": decode_mutants.SPLITS,
     "Rows of a group": decode_mutants.GROUPS,
-    "The merge of splits": decode_mutants.STATES,
+    "The merge of splits": decode_state_mutants.STATES,
     "Pages of a decode step": decode_mutants.PAGES,
     "The launcher": launcher_mutants.CALLS,
     "Arguments": launcher_mutants.CHECKS,
