@@ -41,14 +41,16 @@ def shared_memory(spec: AttentionDecode, config: TileConfig) -> int:
 def default_config(spec: AttentionDecode, backend: str) -> TileConfig:
     """The tile to take where nobody tuned: few rows, and as many keys in flight as fit.
 
-    No target spills. Two blocks of keys are in flight, with pages and without.
+    No target spills in the catalog. Two blocks of keys are in flight, with pages and without.
     """
     columns = max(padded(spec.head_dim), padded(spec.head_dim_v))
     if spec.dtype == "fp32":
-        block_n, num_warps, num_stages = (32 if columns <= 128 else 16), 8, 2
+        block_n, num_warps, num_stages = (32 if columns <= 64 else 16), 8, 2
     elif spec.paged:
-        # AMD keeps every stage in local memory, which is to hold five of them.
-        block_n, num_warps, num_stages = (64 if columns <= 64 else 4096 // columns), 4, 5
+        # AMD keeps every stage in local memory, which is to hold five of them; a window's third
+        # loop takes registers.
+        block_n, num_stages = (64 if columns <= 64 else 4096 // columns), 5
+        num_warps = 8 if spec.window else 4
     else:
         block_n, num_warps, num_stages = (64 if columns <= 128 else 32), 4, 3
     return TileConfig(

@@ -1,5 +1,5 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
-#   attention_decode_d128_bf16_window_paged_m16_n32_w4_s5
+#   attention_decode_d128_bf16_window_paged_m16_n32_w8_s5
 """Paged attention decode with window, head dim 128, bfloat16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
@@ -24,7 +24,7 @@ BLOCK_DV = tl.constexpr(128)
 BLOCK_M = tl.constexpr(16)
 BLOCK_N = tl.constexpr(32)
 BLOCK_S = tl.constexpr(16)
-NUM_WARPS = 4
+NUM_WARPS = 8
 NUM_STAGES = 5
 DTYPE = torch.bfloat16
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -73,7 +73,7 @@ def finish(m, l, acc, scale):
         "window_right",
     ]
 )
-def attention_decode_d128_bf16_window_paged_m16_n32_w4_s5(
+def attention_decode_d128_bf16_window_paged_m16_n32_w8_s5(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -534,7 +534,7 @@ def _splits(
     return min(num_splits, max(1, triton.cdiv(seqlen_kv, BLOCK_N.value))), 0
 
 
-_KERNEL = attention_decode_d128_bf16_window_paged_m16_n32_w4_s5
+_KERNEL = attention_decode_d128_bf16_window_paged_m16_n32_w8_s5
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 

@@ -1,11 +1,11 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
-#   attention_decode_d128_fp32_m16_n32_w8_s2
+#   attention_decode_d128_fp32_m16_n16_w8_s2
 """Attention decode, head dim 128, float32.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
 One program takes 16 rows, which are queries times the query heads that share a KV head, over one
-split of the keys, 32 at a time, and leaves their state (m, l, acc) in float32; a second kernel
+split of the keys, 16 at a time, and leaves their state (m, l, acc) in float32; a second kernel
 merges the splits' states (FlashAttention, arXiv 2205.14135, section 3.1; Flash-Decoding). The
 recurrence is that of Milakov and Gimelshein, arXiv 1805.02867, section 3. All sums are float32.
 """
@@ -22,7 +22,7 @@ HEAD_DIM_V = tl.constexpr(128)
 BLOCK_D = tl.constexpr(128)
 BLOCK_DV = tl.constexpr(128)
 BLOCK_M = tl.constexpr(16)
-BLOCK_N = tl.constexpr(32)
+BLOCK_N = tl.constexpr(16)
 BLOCK_S = tl.constexpr(16)
 NUM_WARPS = 8
 NUM_STAGES = 2
@@ -68,7 +68,7 @@ def finish(m, l, acc, scale):
         "split_size",
     ]
 )
-def attention_decode_d128_fp32_m16_n32_w8_s2(
+def attention_decode_d128_fp32_m16_n16_w8_s2(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -424,7 +424,7 @@ def _splits(
     return min(num_splits, max(1, triton.cdiv(seqlen_kv, BLOCK_N.value))), 0
 
 
-_KERNEL = attention_decode_d128_fp32_m16_n32_w8_s2
+_KERNEL = attention_decode_d128_fp32_m16_n16_w8_s2
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 
