@@ -170,9 +170,9 @@ def verify(out: Path | None, interpret: str | None, as_json: bool, **options: An
 @click.option("--json", "path", type=click.Path(dir_okay=False, path_type=Path), help="Keep it.")
 def bench(op: str, dtype: tuple[str, ...], backend: str, rounds: int, path: Path | None) -> None:
     """Time an operator on this GPU: every tile that is built, beside what torch brings."""
-    from attngen.interpret import choose_device
+    from attngen.device import require_gpu
 
-    choose_device(None)
+    require_gpu("bench")
     from attngen import bench as bencher
     from attngen import timing
 

@@ -24,15 +24,27 @@ def machine(index: int) -> Machine:
     return Machine(properties.name, capability, int(limits["max_shared_mem"]), triton.__version__)
 
 
+def require_gpu(what: str) -> None:
+    """Refuse to time on a machine that has nothing to time on.
+
+    Args:
+        what: the command or option that times, as the message begins.
+
+    Raises:
+        NoGPU: where there is no GPU, or Triton was told to interpret.
+    """
+    if not torch.cuda.is_available() or interpreting():
+        raise NoGPU(
+            f"{what} times kernels on a GPU, and there is none that torch can use"
+            " (or TRITON_INTERPRET is set)"
+        )
+
+
 def machine_to_tune() -> Machine:
     """The current GPU.
 
     Raises:
         NoGPU: where there is none, or Triton was told to interpret.
     """
-    if not torch.cuda.is_available() or interpreting():
-        raise NoGPU(
-            "tune times kernels on a GPU, and there is none that torch can use"
-            " (or TRITON_INTERPRET is set)"
-        )
+    require_gpu("tune")
     return machine(torch.cuda.current_device())

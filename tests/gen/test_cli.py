@@ -192,6 +192,18 @@ def test_verify_without_a_gpu_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "no GPU" in result.output and "--interpret" in result.output
 
 
+def test_bench_without_a_gpu_offers_no_option_that_it_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    result = run("bench")
+    assert result.exit_code == 1
+    assert "bench times kernels on a GPU, and there is none" in result.output
+    assert "--interpret" not in result.output
+
+
 def test_verify_of_what_is_not_built(tmp_path: Path) -> None:
     pytest.importorskip("torch")
     result = run("verify", NAME.replace("m64", "m16"), "--interpret", "--out", tmp_path)
