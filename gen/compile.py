@@ -183,6 +183,8 @@ def compile_kernel(
     names = context(variant)
     if constants is None:
         constants = names["specialisations"][0]
+    if "PDL" in constants:
+        constants = constants | {"PDL": target.pdl}
     if reason := wrong_target(variant.spec, variant.config, target):
         raise CannotCompile(reason)
     with tempfile.TemporaryDirectory() as folder:

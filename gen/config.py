@@ -29,6 +29,11 @@ class Target:
     shared_memory: int
     fp8: bool = True
 
+    @property
+    def pdl(self) -> bool:
+        """Can a kernel be launched while the one before it ends (programmatic dependent launch)?"""
+        return isinstance(self.arch, int) and self.arch >= 90
+
 
 TARGETS: dict[str, Target] = {
     target.name: target

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from attngen import context_attention
+from attngen import context_attention, tiles_decode
 from attngen.config import padded
 from attngen.spec_attention import AttentionDecode
 from attngen.variant import Variant
@@ -24,6 +24,9 @@ _POINTERS = {
     "causal_offset_ptr": "*i64",
 }
 
+_WANTED_IN_FLIGHT = 96 << 10
+"""Bytes that a processor of an H200 has on their way when memory is busy, as measured."""
+
 _MERGED = ("acc_split_ptr", "m_split_ptr", "l_split_ptr", "lse_ptr", "heads_q")
 """The parameters of the merge of splits that the first kernel has not."""
 
@@ -37,12 +40,14 @@ def names(variant: Variant) -> dict[str, Any]:
     # What the usual call does not give: Triton takes None for a constant.
     left_out = [*([] if spec.paged else ["seqlens_kv_ptr"])]
     left_out += ["causal_offset_ptr"] if positions else []
+    in_flight = tiles_decode.bytes_in_flight(spec, variant.config)
+    constants = {"PDL": False} | ({"PAGE_SIZE": 16} if spec.paged else {})
     return {
         **context_attention.names(spec),
         "summary": _summary(variant),
         "tl_dtype": _TL_DTYPES[spec.dtype],
         "block_dv": padded(spec.head_dim_v),
-        "block_s": 16,
+        "block_s": max(2, min(64, 2**12 // padded(spec.head_dim_v))),
         "pads_dv": padded(spec.head_dim_v) != spec.head_dim_v,
         # Without "ieee" a float32 product is made of tf32 pieces.
         "dot_options": ', input_precision="ieee"' if spec.dtype == "fp32" else "",
@@ -57,12 +62,21 @@ def names(variant: Variant) -> dict[str, Any]:
         "score_tensors": [],
         "interprets": True,
         "expands": spec.alibi,
-        "kernel_parameters": list(arguments),
+        "kernel_parameters": [
+            *(f"{name}: tl.constexpr" if name.isupper() else name for name in arguments),
+            "PDL: tl.constexpr",
+        ],
         "kernel_arguments": list(arguments.values()),
-        "kernel_signature": {name: _triton_type(name, spec) for name in (*arguments, *_MERGED)},
+        "kernel_signature": {
+            name: _triton_type(name, spec)
+            for name in (*arguments, *_MERGED)
+            if name not in constants
+        },
         "unspecialised": [name for name in arguments if _is_count(name)],
+        "wanted_kb": _WANTED_IN_FLIGHT >> 10,
+        "programs_a_processor": min(8, -(-_WANTED_IN_FLIGHT // in_flight)),
         "functions": [variant.name, "merge_splits"],
-        "specialisations": [dict.fromkeys(left_out)],
+        "specialisations": [dict.fromkeys(left_out) | constants],
     }
 
 
@@ -91,7 +105,6 @@ def _arguments(spec: AttentionDecode, positions: bool) -> dict[str, str]:
     arguments["stride_ls"] = "m_split.stride(0)"
     if spec.paged:
         arguments |= {"stride_tb": "block_table.stride(0)", "stride_tp": "block_table.stride(1)"}
-        arguments["page_size"] = "page_size"
     arguments |= {name: name for name in ("seqlen_q", "seqlen_kv", "heads_kv")}
     arguments |= {"group_size": "heads_q // heads_kv"}
     arguments |= {name: name for name in ("num_splits", "split_size")}
@@ -105,12 +118,15 @@ def _arguments(spec: AttentionDecode, positions: bool) -> dict[str, str]:
     arguments["sm_scale"] = "min(sm_scale, 2.3e38)"
     if spec.softcap:
         arguments["softcap"] = "softcap"
+    if spec.paged:
+        # A cache has one size of page: divisions by it are worth a compilation.
+        arguments["PAGE_SIZE"] = "page_size"
     return arguments
 
 
 def _is_count(parameter: str) -> bool:
     """Does it change from call to call, so that no value of it is worth a new compilation?"""
-    kept = ("_ptr", "sm_scale", "softcap")
+    kept = ("_ptr", "sm_scale", "softcap", "PAGE_SIZE")
     return not parameter.endswith(kept) and not parameter.startswith("stride_")
 
 

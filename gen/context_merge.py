@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from typing import Any
 
-from attngen.config import next_power_of_2
+from attngen.config import ELEMENT_BYTES, next_power_of_2
 from attngen.context_attention import DTYPE_WORDS
 from attngen.spec_merge import Merge, MergeStates
 from attngen.variant import Variant
@@ -17,6 +17,8 @@ _TL_DTYPES = {
     "fp8": "tl.float8e4nv",
 }
 _WORDS = {**DTYPE_WORDS, "fp8": "float8_e4m3fn"}
+_CHUNK_BYTES = 128
+"""Bytes of a row that its threads take at once: with 16 each, eight threads share its weights."""
 _BLOCK_STATES = 8
 """States whose lse a program reads at once: the splits of a decode step are about as many."""
 
@@ -25,11 +27,14 @@ def names(variant: Variant) -> dict[str, Any]:
     """What the templates of the merges use of a variant."""
     spec: Merge = variant.spec
     parameters = _parameters(spec)
+    block_d = next_power_of_2(spec.head_dim)
+    block_c = min(block_d, _CHUNK_BYTES // ELEMENT_BYTES[spec.dtype])
     return {
         "title": _title(spec),
         "summary": _summary(variant),
-        "block_d": next_power_of_2(spec.head_dim),
-        "pads_d": next_power_of_2(spec.head_dim) != spec.head_dim,
+        "block_c": block_c,
+        "chunks": block_d // block_c,
+        "pads_d": block_d != spec.head_dim,
         "ragged": _ragged(spec),
         "lse_state_dim": "token" if _ragged(spec) else "0",
         "block_states": _BLOCK_STATES,
@@ -43,10 +48,10 @@ def names(variant: Variant) -> dict[str, Any]:
         "log_word": "log2" if spec.base2 else "log",
         "log_words": "logarithm to base 2" if spec.base2 else "natural logarithm",
         "most_states": "most_states" if _ragged(spec) else "num_states",
-        "kernel_parameters": parameters,
+        "kernel_parameters": [*parameters, "PDL: tl.constexpr"],
         "kernel_signature": {name: _triton_type(name, spec) for name in parameters},
         "unspecialised": _sizes(spec),
-        "specialisations": [{}],
+        "specialisations": [{"PDL": False}],
     }
 
 

@@ -156,7 +156,7 @@ def _launch(dtype: str, out_dtype: str, arguments: dict[str, str]) -> dict[str, 
     return {
         "unspecialised": [name for name in arguments if name in ("num_rows", "parts", "k")],
         "kernel_signature": types | dict.fromkeys(ones, "constexpr"),
-        "specialisations": [ones],
+        "specialisations": [ones | {"PDL": False}],
         "multiples_of_16": ["columns"],
     }
 

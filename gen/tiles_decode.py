@@ -31,17 +31,22 @@ def shared_memory(spec: AttentionDecode, config: TileConfig) -> int:
 
     The last stage of a pipeline is in registers. A look-up of pages takes as many stages as loads.
     """
-    in_flight = max(1, (config.num_stages - 1) // (1 + spec.paged))
-    kv = in_flight * config.block_n * (padded(spec.head_dim) + padded(spec.head_dim_v))
     q_and_p = config.block_m * (padded(spec.head_dim) + config.block_n)
     pages = 4 * config.num_stages * config.block_n if spec.paged else 0
-    return (kv + q_and_p) * ELEMENT_BYTES[spec.dtype] + pages
+    return bytes_in_flight(spec, config) + q_and_p * ELEMENT_BYTES[spec.dtype] + pages
+
+
+def bytes_in_flight(spec: AttentionDecode, config: TileConfig) -> int:
+    """Bytes of k and v that one program has on their way."""
+    blocks = max(1, (config.num_stages - 1) // (1 + spec.paged))
+    columns = padded(spec.head_dim) + padded(spec.head_dim_v)
+    return blocks * config.block_n * columns * ELEMENT_BYTES[spec.dtype]
 
 
 def default_config(spec: AttentionDecode, backend: str) -> TileConfig:
     """The tile to take where nobody tuned: few rows, and as many keys in flight as fit.
 
-    No target spills in the catalog. Two blocks of keys are in flight, with pages and without.
+    No target spills in the catalog. Two or three blocks of keys are in flight.
     """
     columns = max(padded(spec.head_dim), padded(spec.head_dim_v))
     if spec.dtype == "fp32":
@@ -52,7 +57,8 @@ def default_config(spec: AttentionDecode, backend: str) -> TileConfig:
         block_n, num_stages = (64 if columns <= 64 else 4096 // columns), 5
         num_warps = 8 if spec.window else 4
     else:
-        block_n, num_warps, num_stages = (64 if columns <= 128 else 32), 4, 3
+        tiles = {64: (64, 4, 4), 128: (32, 2, 4)}
+        block_n, num_warps, num_stages = tiles.get(max(64, columns), (32, 4, 3))
     return TileConfig(
         block_m=16, block_n=block_n, num_warps=num_warps, num_stages=num_stages, backend=backend
     )

@@ -57,11 +57,15 @@ def wrong_target(spec: Merge, target: Target) -> str | None:
 
 
 def default_config(spec: Merge, backend: str) -> TileConfig:
-    """The tile to take where nobody tuned: every thread loads 16 elements of each state."""
-    elements = 32 * _WARPS * _ELEMENTS_A_THREAD
+    """The tile to take where nobody tuned: every thread loads 16 elements of each state.
+
+    With many states one warp: it shares no sums with others.
+    """
+    num_warps = 1 if spec.op == "merge_states" else _WARPS
+    elements = 32 * num_warps * _ELEMENTS_A_THREAD
     rows = max(1, elements // next_power_of_2(spec.head_dim))
     return TileConfig(
-        block_m=min(rows, _most_rows(spec)), block_n=0, num_warps=_WARPS, num_stages=1
+        block_m=min(rows, _most_rows(spec)), block_n=0, num_warps=num_warps, num_stages=1
     )
 
 

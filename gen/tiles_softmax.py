@@ -82,9 +82,11 @@ def default_config(spec: Softmax | SoftmaxTopk, backend: str) -> TileConfig:
         return _single(spec)
     if isinstance(spec, Softmax) and spec.split:
         return TileConfig(block_m=0, block_n=8192, num_warps=8, num_stages=1)
-    num_warps = 4 if spec.columns <= 8192 else 8
-    step = TileConfig(block_m=0, block_n=0, num_warps=num_warps, num_stages=1)
-    return TileConfig(**{**vars(step), "block_n": 2 * lanes(spec, step)})
+    if isinstance(spec, SoftmaxTopk):
+        # Few threads: each round of the search takes as long as they take to agree.
+        return TileConfig(block_m=0, block_n=2048, num_warps=2, num_stages=1)
+    num_warps = 4 if spec.columns <= 8192 else 16
+    return TileConfig(block_m=0, block_n=1024 * num_warps, num_warps=num_warps, num_stages=1)
 
 
 def _single(spec: Softmax) -> TileConfig:

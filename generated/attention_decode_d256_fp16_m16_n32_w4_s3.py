@@ -26,6 +26,8 @@ BLOCK_N = tl.constexpr(32)
 BLOCK_S = tl.constexpr(16)
 NUM_WARPS = 4
 NUM_STAGES = 3
+# Which have 96 KB of keys and values in flight: what the memory of a large GPU wants.
+PROGRAMS_A_PROCESSOR = 2
 DTYPE = torch.float16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -97,8 +99,14 @@ def attention_decode_d256_fp16_m16_n32_w4_s3(
     num_splits,
     split_size,
     sm_scale,
+    PDL: tl.constexpr,
 ):
     """Compute the state of BLOCK_M rows, queries times heads of a group, over one split's keys."""
+    if PDL:
+        # The kernel that merges the splits may be launched; it waits until all of this is done.
+        tl.extra.cuda.gdc_launch_dependents()
+    # torch.compile passes a float in 64 bits.
+    sm_scale = tl.cast(sm_scale, tl.float32)
     # Which keys: KV heads vary fastest, then the tiles of rows, then the splits, then sequences.
     num_tiles_m = tl.cdiv(seqlen_q * group_size, BLOCK_M)
     head_kv = (tl.program_id(0) % heads_kv).to(tl.int64)
@@ -122,6 +130,8 @@ def attention_decode_d256_fp16_m16_n32_w4_s3(
     o_rows += offs_m.to(tl.int64) * stride_om + head * stride_oh
     k_ptrs = k_ptr + batch * stride_kb + head_kv * stride_kh + offs_d[None, :]
     v_ptrs = v_ptr + batch * stride_vb + head_kv * stride_vh + offs_dv[None, :]
+    k_rows = tl.arange(0, BLOCK_N).to(tl.int64) * stride_kn
+    v_rows = tl.arange(0, BLOCK_N).to(tl.int64) * stride_vn
 
     # No query sees a key outside seen_begin to seen_end: such rows of k and v are never read.
     seen_end = seqlen_kv
@@ -149,10 +159,10 @@ def attention_decode_d256_fp16_m16_n32_w4_s3(
     # Blocks that every query sees whole.
     for start_n in tl.range(kv_begin, full_end, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
-        k_rows = offs_n.to(tl.int64) * stride_kn
-        k = tl.load(k_ptrs + k_rows[:, None])
-        v_rows = offs_n.to(tl.int64) * stride_vn
-        v = tl.load(v_ptrs + v_rows[:, None])
+        k_block = (k_ptrs + tl.cast(start_n, tl.int64) * stride_kn) + k_rows[:, None]
+        k = tl.load(k_block)
+        v_block = (v_ptrs + tl.cast(start_n, tl.int64) * stride_vn) + v_rows[:, None]
+        v = tl.load(v_block)
         s = tl.dot(q, k.T)
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
         acc = tl.dot(p.to(tl.float16), v, acc)
@@ -161,10 +171,10 @@ def attention_decode_d256_fp16_m16_n32_w4_s3(
     for start_n in tl.range(full_end, kv_end, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
         seen = (offs_n >= kv_begin) & (offs_n < kv_end)
-        k_rows = offs_n.to(tl.int64) * stride_kn
-        k = tl.load(k_ptrs + k_rows[:, None], mask=seen[:, None], other=0.0)
-        v_rows = offs_n.to(tl.int64) * stride_vn
-        v = tl.load(v_ptrs + v_rows[:, None], mask=seen[:, None], other=0.0)
+        k_block = (k_ptrs + tl.cast(start_n, tl.int64) * stride_kn) + k_rows[:, None]
+        k = tl.load(k_block, mask=seen[:, None], other=0.0)
+        v_block = (v_ptrs + tl.cast(start_n, tl.int64) * stride_vn) + v_rows[:, None]
+        v = tl.load(v_block, mask=seen[:, None], other=0.0)
         s = tl.dot(q, k.T)
         s = tl.where(seen[None, :], s, float("-inf"))
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
@@ -182,8 +192,7 @@ def attention_decode_d256_fp16_m16_n32_w4_s3(
         states = split.to(tl.int64) * stride_ls + stores
         tl.store(m_ptr + states, m, mask=is_row)
         tl.store(l_ptr + states, l, mask=is_row)
-        # Of an empty state nobody reads acc.
-        tl.store(o_ptrs, acc.to(o_ptr.dtype.element_ty), mask=o_mask & (l != 0.0)[:, None])
+        tl.store(o_ptrs, acc.to(o_ptr.dtype.element_ty), mask=o_mask)
 
 
 @triton.jit(do_not_specialize=["num_splits", "seqlen_q", "heads_q"])
@@ -202,8 +211,11 @@ def merge_splits(
     seqlen_q,
     heads_q,
     sm_scale,
+    PDL: tl.constexpr,
 ):
     """Merge the states of a row's splits, BLOCK_S at a time, as blocks of keys are merged."""
+    # torch.compile passes a float in 64 bits.
+    sm_scale = tl.cast(sm_scale, tl.float32)
     row = tl.program_id(0).to(tl.int64)
     token = row % seqlen_q
     head = row // seqlen_q % heads_q
@@ -211,27 +223,32 @@ def merge_splits(
     offs_s = tl.arange(0, BLOCK_S)
     offs_dv = tl.arange(0, BLOCK_DV)
     m = tl.full([1], float("-inf"), tl.float32)
-    for start_s in tl.range(0, num_splits, BLOCK_S):
-        is_split = start_s + offs_s < num_splits
-        states = (start_s + offs_s).to(tl.int64) * stride_ls + row
-        m_i = tl.load(m_split_ptr + states, mask=is_split, other=float("-inf"))
-        m = tl.maximum(m, tl.max(m_i, 0))
-    # Where every state is empty: any finite reference keeps -inf - m from being NaN.
-    reference = tl.where(m == float("-inf"), 0.0, m)
-
     l = tl.zeros([1], tl.float32)
     acc = tl.zeros([1, BLOCK_DV], tl.float32)
+    if PDL:
+        # It was launched while the kernel before it still ran: wait for all that wrote.
+        tl.extra.cuda.gdc_wait()
     for start_s in tl.range(0, num_splits, BLOCK_S):
-        is_split = start_s + offs_s < num_splits
-        splits = (start_s + offs_s).to(tl.int64)
-        m_i = tl.load(m_split_ptr + splits * stride_ls + row, mask=is_split, other=float("-inf"))
-        l_i = tl.load(l_split_ptr + splits * stride_ls + row, mask=is_split, other=0.0)
-        alpha = tl.math.exp2((m_i - reference) * (sm_scale * LOG2_E))
-        acc_ptrs = acc_split_ptr + splits[:, None] * stride_os + row * HEAD_DIM_V + offs_dv[None, :]
-        # An empty state has no acc: it was never written.
-        acc_i = tl.load(acc_ptrs, mask=(l_i != 0.0)[:, None], other=0.0)
-        l += tl.sum(l_i * alpha, 0)
-        acc += tl.sum(acc_i * alpha[:, None], 0)[None, :]
+        splits = start_s + offs_s
+        is_split = splits < num_splits
+        states = splits.to(tl.int64) * stride_ls + row
+        acc_rows = splits.to(tl.int64) * stride_os + row * HEAD_DIM_V
+        # All loads at once: no state waits for another to say how much it weighs.
+        m_i = tl.load(m_split_ptr + states, mask=is_split, other=float("-inf"))
+        l_i = tl.load(l_split_ptr + states, mask=is_split, other=0.0)
+        acc_i = tl.load(
+            acc_split_ptr + acc_rows[:, None] + offs_dv[None, :],
+            mask=is_split[:, None],
+            other=0.0,
+        )
+        m_new = tl.maximum(m, tl.max(m_i, 0))
+        # Where every state is empty: any finite reference keeps -inf - m from being NaN.
+        reference = tl.where(m_new == float("-inf"), 0.0, m_new)
+        alpha = tl.math.exp2((m - reference) * (sm_scale * LOG2_E))
+        alpha_i = tl.math.exp2((m_i - reference) * (sm_scale * LOG2_E))
+        l = l * alpha + tl.sum(l_i * alpha_i, 0)
+        acc = acc * alpha[:, None] + tl.sum(acc_i * alpha_i[:, None], 0)[None, :]
+        m = m_new
     o, lse = finish(m, l, acc, sm_scale)
     tl.store(lse_ptr + row + tl.arange(0, 1), lse)
     o_ptrs = o_ptr + batch * stride_ob + token * stride_om + head * stride_oh + offs_dv[None, :]
@@ -324,6 +341,7 @@ def attention_decode(
         states = (num_splits, batch, heads_q, seqlen_q)
         o_split = q.new_empty((*states, HEAD_DIM_V.value), dtype=torch.float32).transpose(2, 3)
         m_split, l_split = q.new_empty((2, *states), dtype=torch.float32)
+    pdl = _has_pdl(q.device)
     with torch.cuda.device(q.get_device()):
         _KERNEL[(num_tiles * num_splits,)](
             q,
@@ -354,6 +372,7 @@ def attention_decode(
             num_splits,
             split_size,
             min(sm_scale, 2.3e38),
+            PDL=pdl,
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES,
             enable_fp_fusion=True,
@@ -374,6 +393,8 @@ def attention_decode(
                 seqlen_q,
                 heads_q,
                 min(sm_scale, 2.3e38),
+                PDL=pdl,
+                **({"launch_pdl": True} if pdl else {}),
                 num_warps=4,
                 enable_fp_fusion=True,
             )
@@ -389,14 +410,35 @@ def choose_num_splits(num_tiles: int, seqlen_kv: int, num_processors: int) -> in
         num_processors: streaming multiprocessors of the GPU.
 
     Returns:
-        1 where the tiles fill most of the GPU by themselves; else enough splits for two programs a
-        processor, of at least four blocks of keys each.
+        1 where the tiles alone are PROGRAMS_A_PROCESSOR programs for each processor; else the
+        fewest splits, of at least four blocks of keys each, whose programs run in waves of so
+        many with the last wave nearly full.
     """
-    if 4 * num_tiles >= 3 * num_processors:
+    at_once = PROGRAMS_A_PROCESSOR * num_processors
+    if num_tiles >= at_once:
         return 1
-    wanted = triton.cdiv(2 * num_processors, num_tiles)
-    return int(max(1, min(wanted, triton.cdiv(seqlen_kv, 4 * BLOCK_N.value), 256)))
+    most = max(1, min(triton.cdiv(seqlen_kv, 4 * BLOCK_N.value), 256))
+    return _fewest_splits(num_tiles, most, at_once)
 
+
+@functools.lru_cache(maxsize=4096)
+def _fewest_splits(num_tiles: int, most: int, at_once: int) -> int:
+    """Up to `most` splits whose waves of `at_once` programs are nine tenths as full as any's."""
+
+    def fullness(num_splits: int) -> float:
+        programs = num_tiles * num_splits
+        return programs / (triton.cdiv(programs, at_once) * at_once)
+
+    best = max(map(fullness, range(1, most + 1)))
+    return next(n for n in range(1, most + 1) if fullness(n) >= 0.9 * best)
+
+
+@functools.cache
+def _has_pdl(device: torch.device) -> bool:
+    """Can a kernel be launched while the one before it ends? On NVIDIA's GPUs from Hopper on."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
 @functools.cache
 def _num_processors(device: torch.device) -> int:

@@ -10,6 +10,7 @@ values and the logarithm of their total weight; states over disjoint keys form a
 monoid: Dao et al., arXiv 2205.14135, section 3.1. All arithmetic is float32.
 """
 
+import functools
 from itertools import chain, pairwise
 
 import torch
@@ -17,7 +18,8 @@ import triton
 import triton.language as tl
 
 HEAD_DIM = tl.constexpr(128)
-BLOCK_D = tl.constexpr(128)
+BLOCK_C = tl.constexpr(64)
+CHUNKS = tl.constexpr(2)
 BLOCK_M = tl.constexpr(16)
 NUM_WARPS = 4
 NUM_STAGES = 1
@@ -63,19 +65,22 @@ def merge_state_d128_bf16_m16_w4_s1(
     heads,
     tiles_a_sequence,
     tokens_with_context,
+    PDL: tl.constexpr,
 ):
     """Merge the states of BLOCK_M rows; a row is one head of one token."""
-    # Which rows: heads of tokens of one sequence; heads vary fastest. `token` counts from the
-    # tile's first one on, so that 32 bits are enough for it; times a stride it takes 64.
+    # Which rows: heads of tokens of one sequence; heads vary fastest. Tile p begins at row p *
+    # BLOCK_M: worked out so that no division takes 64 bits, which would be a hundred instructions.
+    # `token` counts from the tile's first one on; times a stride it takes 64 bits.
     batch = (tl.program_id(0) // tiles_a_sequence).to(tl.int64)
-    start_m = (tl.program_id(0) % tiles_a_sequence).to(tl.int64) * BLOCK_M
-    first_token = start_m // heads
-    offs_m = tl.arange(0, BLOCK_M)
-    offs_d = tl.arange(0, BLOCK_D)
-    row = (start_m - first_token * heads).to(tl.int32) + offs_m
+    tile = tl.program_id(0) % tiles_a_sequence
+    behind = tile % heads * BLOCK_M
+    first_token = (tile // heads).to(tl.int64) * BLOCK_M + behind // heads
+    row = behind % heads + tl.arange(0, BLOCK_M)
     token = (row // heads).to(tl.int64)
     head = (row % heads).to(tl.int64)
-    in_range = offs_m < tl.cast(tokens, tl.int64) * heads - start_m
+    in_range = token < tokens - first_token
+    # Columns in chunks, all of a row's in the registers of the few threads that share its weights.
+    offs_d = tl.arange(0, CHUNKS)[None, :, None] * BLOCK_C + tl.arange(0, BLOCK_C)[None, None, :]
     # A token without context has no state a: its result is its state b.
     has_a = in_range & (token < tokens_with_context - first_token)
 
@@ -88,16 +93,19 @@ def merge_state_d128_bf16_m16_w4_s1(
     o_a_rows = token * stride_o_a_token + head * stride_o_a_head
     o_b_ptr += batch * stride_o_b_batch + first_token * stride_o_b_token
     o_b_rows = token * stride_o_b_token + head * stride_o_b_head
+    if PDL:
+        # It was launched while the kernel before it still ran: wait for all that wrote.
+        tl.extra.cuda.gdc_wait()
     lse_a = tl.load(lse_a_ptr + lse_a_rows, mask=has_a, other=float("-inf"))
     lse_b = tl.load(lse_b_ptr + lse_b_rows, mask=in_range, other=float("-inf"))
     o_a = tl.load(
-        (o_a_ptr + offs_d)[None, :] + o_a_rows[:, None],
-        mask=has_a[:, None],
+        o_a_ptr + offs_d + o_a_rows[:, None, None],
+        mask=has_a[:, None, None],
         other=0.0,
     ).to(tl.float32)
     o_b = tl.load(
-        (o_b_ptr + offs_d)[None, :] + o_b_rows[:, None],
-        mask=in_range[:, None],
+        o_b_ptr + offs_d + o_b_rows[:, None, None],
+        mask=in_range[:, None, None],
         other=0.0,
     ).to(tl.float32)
 
@@ -109,9 +117,9 @@ def merge_state_d128_bf16_m16_w4_s1(
     # constant Triton knows no -0.0.)
     a_is_empty = lse_a == float("-inf")
     b_is_empty = lse_b == float("-inf")
-    nothing = tl.where(a_is_empty & b_is_empty, 1.0, -1.0)[:, None] * 0.0
-    o_a = tl.where(a_is_empty[:, None], nothing, o_a)
-    o_b = tl.where(b_is_empty[:, None], nothing, o_b)
+    nothing = tl.where(a_is_empty & b_is_empty, 1.0, -1.0)[:, None, None] * 0.0
+    o_a = tl.where(a_is_empty[:, None, None], nothing, o_a)
+    o_b = tl.where(b_is_empty[:, None, None], nothing, o_b)
 
     # The scales are made before anything is multiplied by them, so that o is a convex combination
     # and nothing overflows. Beside an empty state they are exactly 1 and 0.
@@ -123,7 +131,7 @@ def merge_state_d128_bf16_m16_w4_s1(
     total = tl.where(a_is_empty & b_is_empty, 1.0, w_a + w_b)
     scale_a = w_a * (1.0 / total)
     scale_b = w_b * (1.0 / total)
-    o = scale_a[:, None] * o_a + scale_b[:, None] * o_b
+    o = scale_a[:, None, None] * o_a + scale_b[:, None, None] * o_b
     lse = tl.where(total == 1.0, m, reference + tl.log(total))
 
     # Every warp has read its states before one of them is overwritten: out may be o_a or o_b, and
@@ -131,8 +139,8 @@ def merge_state_d128_bf16_m16_w4_s1(
     tl.debug_barrier()
     out_ptr += batch * stride_out_batch + first_token * stride_out_token
     out_rows = token * stride_out_token + head * stride_out_head
-    out_ptrs = (out_ptr + offs_d)[None, :] + out_rows[:, None]
-    tl.store(out_ptrs, o.to(tl.bfloat16), mask=in_range[:, None])
+    out_ptrs = out_ptr + offs_d + out_rows[:, None, None]
+    tl.store(out_ptrs, o.to(tl.bfloat16), mask=in_range[:, None, None])
     if out_lse_ptr is not None:
         out_lse_ptr += batch * stride_out_lse_batch + first_token * stride_out_lse_token
         out_lse_rows = token * stride_out_lse_token + head * stride_out_lse_head
@@ -233,6 +241,7 @@ def merge_state(
     num_tiles = num_sequences * tiles_a_sequence
     if num_tiles == 0:
         return out, out_lse
+    pdl = _has_pdl(o_a.device)
     with torch.cuda.device(o_a.get_device()):
         _KERNEL[(num_tiles,)](
             o_a,
@@ -246,12 +255,21 @@ def merge_state(
             heads,
             tiles_a_sequence,
             tokens_with_context,
+            PDL=pdl,
+            **({"launch_pdl": True} if pdl else {}),
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES,
             enable_fp_fusion=True,
         )
     return out, out_lse
 
+
+@functools.cache
+def _has_pdl(device: torch.device) -> bool:
+    """Can a kernel be launched while the one before it ends? On NVIDIA's GPUs from Hopper on."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
 _KERNEL = merge_state_d128_bf16_m16_w4_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)

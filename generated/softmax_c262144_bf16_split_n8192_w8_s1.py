@@ -10,6 +10,7 @@ states of its row and writes its part. The parts do not depend on how many rows 
 and Gimelshein, arXiv 1805.02867, section 3.1. All sums are float32.
 """
 
+import functools
 import itertools
 import math
 
@@ -39,6 +40,7 @@ def softmax_c262144_bf16_split_n8192_w8_s1_states(
     columns,
     parts,
     unit: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Compute the state of one part of a row."""
     row = tl.program_id(0) // parts
@@ -53,6 +55,9 @@ def softmax_c262144_bf16_split_n8192_w8_s1_states(
     offs = start + step
     held = offs < columns
     at = offs.to(tl.int64)
+    if PDL:
+        # It was launched while the kernel before it still ran: wait for all that wrote.
+        tl.extra.cuda.gdc_wait()
     x = tl.load(x_row + at * stride_x_column, mask=held, other=float("-inf")).to(tl.float32)
     # The lowest finite number takes no part in the sum: it keeps -inf - m from being NaN.
     m = tl.maximum(tl.max(x, 0), LOWEST)
@@ -81,6 +86,7 @@ def softmax_c262144_bf16_split_n8192_w8_s1(
     columns,
     parts,
     unit: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Merge the states of a row and write one part of it."""
     row = tl.program_id(0) // parts
@@ -93,6 +99,9 @@ def softmax_c262144_bf16_split_n8192_w8_s1(
     # Columns and strides count units: of so many elements both are multiples.
     columns = columns * unit
     m_row, l_row = m_ptr + row.to(tl.int64) * parts, l_ptr + row.to(tl.int64) * parts
+    if PDL:
+        # It was launched while the kernel before it still ran: wait for all that wrote.
+        tl.extra.cuda.gdc_wait()
     m = tl.full([STATES], LOWEST, tl.float32)
     l = tl.zeros([STATES], tl.float32)
     for first in tl.range(0, parts, STATES):
@@ -178,6 +187,7 @@ def softmax(
         raise ValueError(f"x: got {num_tiles} parts of rows, allowed are less than 2**31")
     m = x.new_empty((num_rows, parts), dtype=torch.float32)
     l = x.new_empty((num_rows, parts), dtype=torch.float32)
+    pdl = _has_pdl(x.device)
     with torch.cuda.device(x.get_device()):
         _STATES[(num_tiles,)](
             x,
@@ -190,6 +200,8 @@ def softmax(
             columns // unit,
             parts,
             unit,
+            PDL=pdl,
+            **({"launch_pdl": True} if pdl else {}),
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES.value,
             enable_fp_fusion=True,
@@ -209,12 +221,21 @@ def softmax(
             columns // unit,
             parts,
             unit,
+            PDL=pdl,
+            **({"launch_pdl": True} if pdl else {}),
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES.value,
             enable_fp_fusion=True,
         )
     return out
 
+
+@functools.cache
+def _has_pdl(device: torch.device) -> bool:
+    """Can a kernel be launched while the one before it ends? On NVIDIA's GPUs from Hopper on."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
 _KERNEL = softmax_c262144_bf16_split_n8192_w8_s1
 _STATES = softmax_c262144_bf16_split_n8192_w8_s1_states

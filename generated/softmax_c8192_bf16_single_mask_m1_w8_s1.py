@@ -8,6 +8,7 @@ One program computes whole rows, 1 at a time, which stay in its registers: x is 
 are float32.
 """
 
+import functools
 import itertools
 import math
 
@@ -48,6 +49,7 @@ def softmax_c8192_bf16_single_mask_m1_w8_s1(
     inner,
     columns,
     unit: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Compute BLOCK_M rows, each of which is held whole."""
     row = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -63,6 +65,9 @@ def softmax_c8192_bf16_single_mask_m1_w8_s1(
     y_row = y_ptr + (outer * stride_y_outer + within * stride_y_inner) * unit
     mask_row = mask_ptr + (outer * stride_mask_outer + within * stride_mask_inner) * unit
 
+    if PDL:
+        # It was launched while the kernel before it still ran: wait for all that wrote.
+        tl.extra.cuda.gdc_wait()
     x = tl.load(x_row + at * stride_x_column, mask=held, other=float("-inf")).to(tl.float32)
     visible = tl.load(mask_row + at * stride_mask_column, mask=held, other=0)
     x = tl.where(visible != 0, x, float("-inf"))
@@ -142,6 +147,7 @@ def softmax(
     inner, (x_strides, out_strides, mask_strides) = folded
     unit = _unit(columns, folded[1])
     num_tiles = triton.cdiv(num_rows, BLOCK_M.value)
+    pdl = _has_pdl(x.device)
     with torch.cuda.device(x.get_device()):
         _KERNEL[(num_tiles,)](
             x,
@@ -160,12 +166,21 @@ def softmax(
             inner,
             columns // unit,
             unit,
+            PDL=pdl,
+            **({"launch_pdl": True} if pdl else {}),
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES.value,
             enable_fp_fusion=True,
         )
     return out
 
+
+@functools.cache
+def _has_pdl(device: torch.device) -> bool:
+    """Can a kernel be launched while the one before it ends? On NVIDIA's GPUs from Hopper on."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
 _KERNEL = softmax_c8192_bf16_single_mask_m1_w8_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)

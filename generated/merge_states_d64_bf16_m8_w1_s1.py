@@ -1,30 +1,32 @@
 # Generated from templates/triton/merge_states.py.jinja; do not edit. Regenerate: attngen build
-#   merge_states_d128_bf16_out_fp32_m16_w4_s1
-"""Merge of attention states, head dim 128, bfloat16, o float32.
+#   merge_states_d64_bf16_m8_w1_s1
+"""Merge of attention states, head dim 64, bfloat16.
 
     m = max(lse_i),    w_i = exp(lse_i - m),    l = sum(w_i),
     o = sum(w_i / l * o_i),    lse = m + log(l)
 
-One program merges 16 rows, each one head of one token. A state (o, lse) is the mean of some keys'
+One program merges 8 rows, each one head of one token. A state (o, lse) is the mean of some keys'
 values and the logarithm of their total weight; states over disjoint keys form a commutative
 monoid: Dao et al., arXiv 2205.14135, section 3.1. It reads every lse twice: for the sum of the
 weights, and for each state's scale. All arithmetic is float32.
 """
 
+import functools
 from itertools import chain, pairwise
 
 import torch
 import triton
 import triton.language as tl
 
-HEAD_DIM = tl.constexpr(128)
-BLOCK_D = tl.constexpr(128)
-BLOCK_M = tl.constexpr(16)
+HEAD_DIM = tl.constexpr(64)
+BLOCK_C = tl.constexpr(64)
+CHUNKS = tl.constexpr(1)
+BLOCK_M = tl.constexpr(8)
 BLOCK_STATES = tl.constexpr(8)
-NUM_WARPS = 4
+NUM_WARPS = 1
 NUM_STAGES = 1
 DTYPE = torch.bfloat16
-OUT_DTYPE = torch.float32
+OUT_DTYPE = torch.bfloat16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -36,7 +38,7 @@ LOG2_E = tl.constexpr(1.4426950408889634)
         "tiles_a_sequence",
     ]
 )
-def merge_states_d128_bf16_out_fp32_m16_w4_s1(
+def merge_states_d64_bf16_m8_w1_s1(
     o_ptr,
     lse_ptr,
     out_ptr,
@@ -59,19 +61,25 @@ def merge_states_d128_bf16_out_fp32_m16_w4_s1(
     tokens,
     heads,
     tiles_a_sequence,
+    PDL: tl.constexpr,
 ):
     """Merge the states of BLOCK_M rows; a row is one head of one token."""
-    # Which rows: heads of tokens of one sequence; heads vary fastest. `token` counts from the
-    # tile's first one on, so that 32 bits are enough for it; times a stride it takes 64.
+    # Which rows: heads of tokens of one sequence; heads vary fastest. Tile p begins at row p *
+    # BLOCK_M: worked out so that no division takes 64 bits, which would be a hundred instructions.
+    # `token` counts from the tile's first one on; times a stride it takes 64 bits.
     batch = (tl.program_id(0) // tiles_a_sequence).to(tl.int64)
-    start_m = (tl.program_id(0) % tiles_a_sequence).to(tl.int64) * BLOCK_M
-    first_token = start_m // heads
-    offs_m = tl.arange(0, BLOCK_M)
-    offs_d = tl.arange(0, BLOCK_D)
-    row = (start_m - first_token * heads).to(tl.int32) + offs_m
+    tile = tl.program_id(0) % tiles_a_sequence
+    behind = tile % heads * BLOCK_M
+    first_token = (tile // heads).to(tl.int64) * BLOCK_M + behind // heads
+    row = behind % heads + tl.arange(0, BLOCK_M)
     token = (row // heads).to(tl.int64)
     head = (row % heads).to(tl.int64)
-    in_range = offs_m < tl.cast(tokens, tl.int64) * heads - start_m
+    in_range = token < tokens - first_token
+    # Columns in chunks, all of a row's in the registers of the few threads that share its weights.
+    offs_d = tl.arange(0, CHUNKS)[None, :, None] * BLOCK_C + tl.arange(0, BLOCK_C)[None, None, :]
+    if PDL:
+        # It was launched while the kernel before it still ran: wait for all that wrote.
+        tl.extra.cuda.gdc_wait()
     lse_ptr += batch * stride_lse_batch + first_token * stride_lse_token
     lse_rows = token * stride_lse_token + head * stride_lse_head
     o_ptr += batch * stride_o_batch + first_token * stride_o_token
@@ -102,30 +110,30 @@ def merge_states_d128_bf16_out_fp32_m16_w4_s1(
     # state that is alone, whose scale is 1, comes out bit for bit; by 0 where all are empty. (As a
     # constant Triton knows no -0.0.)
     is_empty = l == 0.0
-    nothing = tl.where(is_empty, 1.0, -1.0)[:, None] * 0.0
+    nothing = tl.where(is_empty, 1.0, -1.0)[:, None, None] * 0.0
     reference = tl.where(is_empty, 0.0, m)
     total = tl.where(is_empty, 1.0, l)
-    o = tl.broadcast_to(nothing, [BLOCK_M, BLOCK_D])
+    o = tl.broadcast_to(nothing, [BLOCK_M, CHUNKS, BLOCK_C])
     for state in tl.range(0, num_states):
         offset = tl.cast(state, tl.int64)
         has_state = in_range
         lse_ptrs = lse_ptr + lse_rows + offset * stride_lse_state
         lse_i = tl.load(lse_ptrs, mask=has_state, other=float("-inf"))
         o_i = tl.load(
-            (o_ptr + offset * stride_o_state + offs_d)[None, :] + o_rows[:, None],
-            mask=has_state[:, None],
+            o_ptr + offset * stride_o_state + offs_d + o_rows[:, None, None],
+            mask=has_state[:, None, None],
             other=0.0,
         ).to(tl.float32)
         lse_i = tl.where(lse_i == float("inf"), float("-inf"), lse_i)
-        o_i = tl.where((lse_i == float("-inf"))[:, None], nothing, o_i)
+        o_i = tl.where((lse_i == float("-inf"))[:, None, None], nothing, o_i)
         scale = tl.math.exp2((lse_i - reference) * LOG2_E) * (1.0 / total)
-        o += scale[:, None] * o_i
+        o += scale[:, None, None] * o_i
     lse = tl.where(total == 1.0, m, reference + tl.log(total))
 
     out_ptr += batch * stride_out_batch + first_token * stride_out_token
     out_rows = token * stride_out_token + head * stride_out_head
-    out_ptrs = (out_ptr + offs_d)[None, :] + out_rows[:, None]
-    tl.store(out_ptrs, o.to(tl.float32), mask=in_range[:, None])
+    out_ptrs = out_ptr + offs_d + out_rows[:, None, None]
+    tl.store(out_ptrs, o.to(tl.bfloat16), mask=in_range[:, None, None])
     if out_lse_ptr is not None:
         out_lse_ptr += batch * stride_out_lse_batch + first_token * stride_out_lse_token
         out_lse_rows = token * stride_out_lse_token + head * stride_out_lse_head
@@ -141,14 +149,14 @@ def merge_states(
     out_lse: torch.Tensor | None = None,
     return_lse: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Merge of attention states, head dim 128, bfloat16, o float32.
+    """Merge of attention states, head dim 64, bfloat16.
 
     Every tensor may have any strides, so long as the last dimension of o is contiguous and batch
     dimensions, where there are several, view as one. The launch does not synchronise and is safe
     inside CUDA-graph capture.
 
     Args:
-        o: [n, *batch, tokens, heads, 128], bfloat16; n may be 0.
+        o: [n, *batch, tokens, heads, 64], bfloat16; n may be 0.
         lse: float32, natural logarithm, in the layout that lse_layout names; -inf or +inf
             where the state is empty, whose o is then ignored, NaN or not.
         lse_layout: "ht" for [n, *batch, heads, tokens], "th" for [n, *batch, tokens, heads].
@@ -157,7 +165,7 @@ def merge_states(
         return_lse: False leaves lse out.
 
     Returns:
-        o: [*batch, tokens, heads, 128], float32; 0 where all states are empty.
+        o: [*batch, tokens, heads, 64], bfloat16; 0 where all states are empty.
         lse: like lse without n, -inf where all states are empty; None without return_lse.
         A NaN lse gives NaN in both.
 
@@ -203,6 +211,7 @@ def merge_states(
     num_tiles = num_sequences * tiles_a_sequence
     if num_tiles == 0:
         return out, out_lse
+    pdl = _has_pdl(o.device)
     with torch.cuda.device(o.get_device()):
         _KERNEL[(num_tiles,)](
             o,
@@ -216,6 +225,8 @@ def merge_states(
             tokens,
             heads,
             tiles_a_sequence,
+            PDL=pdl,
+            **({"launch_pdl": True} if pdl else {}),
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES,
             enable_fp_fusion=True,
@@ -223,7 +234,14 @@ def merge_states(
     return out, out_lse
 
 
-_KERNEL = merge_states_d128_bf16_out_fp32_m16_w4_s1
+@functools.cache
+def _has_pdl(device: torch.device) -> bool:
+    """Can a kernel be launched while the one before it ends? On NVIDIA's GPUs from Hopper on."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return bool(torch.cuda.get_device_capability(device) >= (9, 0))
+
+_KERNEL = merge_states_d64_bf16_m8_w1_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 
 
@@ -243,7 +261,7 @@ def _check_tensor(name: str, tensor: torch.Tensor, o: torch.Tensor, dtype: torch
 
 
 def _check_o(name: str, tensor: torch.Tensor, o: torch.Tensor, dtype: torch.dtype) -> None:
-    """Hold a tensor to 128 contiguous columns, a dtype and o's device."""
+    """Hold a tensor to 64 contiguous columns, a dtype and o's device."""
     _check_tensor(name, tensor, o, dtype)
     if tensor.dim() == 0 or tensor.shape[-1] != HEAD_DIM.value:
         raise ValueError(

@@ -1,6 +1,6 @@
 # Generated from templates/triton/softmax.py.jinja; do not edit. Regenerate: attngen build
-#   softmax_c262144_fp16_online_n4096_w8_s1
-"""Softmax of rows, online, float16.
+#   softmax_c262144_bf16_online_n16384_w16_s1
+"""Softmax of rows, online, bfloat16.
 
     y = exp(x - lse),    lse = log(sum(exp(x)))
 
@@ -11,6 +11,7 @@ since the end was read last. Milakov and Gimelshein, arXiv 1805.02867, algorithm
 float32.
 """
 
+import functools
 import itertools
 import math
 
@@ -18,13 +19,13 @@ import torch
 import triton
 import triton.language as tl
 
-LANES = tl.constexpr(2048)
-VECTORS = tl.constexpr(2)
-BLOCK_N = tl.constexpr(4096)
-NUM_WARPS = 8
+LANES = tl.constexpr(4096)
+VECTORS = tl.constexpr(4)
+BLOCK_N = tl.constexpr(16384)
+NUM_WARPS = 16
 NUM_STAGES = tl.constexpr(1)
-DTYPE = torch.float16
-OUT_DTYPE = torch.float16
+DTYPE = torch.bfloat16
+OUT_DTYPE = torch.bfloat16
 LOG2_E = tl.constexpr(1.4426950408889634)
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 
@@ -43,7 +44,7 @@ def online_softmax_step(x, m, l, scale_log2):
 
 
 @triton.jit
-def softmax_c262144_fp16_online_n4096_w8_s1(
+def softmax_c262144_bf16_online_n16384_w16_s1(
     x_ptr,
     y_ptr,
     stride_x_outer,
@@ -55,6 +56,7 @@ def softmax_c262144_fp16_online_n4096_w8_s1(
     inner,
     columns,
     unit: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Compute one row: a state in the first pass, the output in the second."""
     row = tl.program_id(0)
@@ -68,6 +70,9 @@ def softmax_c262144_fp16_online_n4096_w8_s1(
     columns = columns * unit
     step = tl.arange(0, VECTORS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     full_end = columns // BLOCK_N * BLOCK_N
+    if PDL:
+        # It was launched while the kernel before it still ran: wait for all that wrote.
+        tl.extra.cuda.gdc_wait()
 
     # m starts at the lowest finite number with l = 0, which any logit replaces without a trace;
     # -inf itself would make -inf - m NaN.
@@ -100,14 +105,14 @@ def softmax_c262144_fp16_online_n4096_w8_s1(
         at = offs.to(tl.int64)
         x = tl.load(x_row + at * stride_x_column, mask=held, other=float("-inf")).to(tl.float32)
         y = tl.math.exp2((x - m) * LOG2_E) * inverse_l
-        tl.store(y_row + at * stride_y_column, y.to(tl.float16), mask=held)
+        tl.store(y_row + at * stride_y_column, y.to(tl.bfloat16), mask=held)
     for done in tl.range(0, full_end, BLOCK_N, num_stages=NUM_STAGES):
         start = full_end - BLOCK_N - done
         offs = start + step
         at = offs.to(tl.int64)
         x = tl.load(x_row + at * stride_x_column).to(tl.float32)
         y = tl.math.exp2((x - m) * LOG2_E) * inverse_l
-        tl.store(y_row + at * stride_y_column, y.to(tl.float16))
+        tl.store(y_row + at * stride_y_column, y.to(tl.bfloat16))
 
 
 def softmax(
@@ -115,18 +120,18 @@ def softmax(
     *,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Softmax of rows, online, float16.
+    """Softmax of rows, online, bfloat16.
 
     There is no backward. Tensors may have any strides; where the leading dimensions do not fold
     into two by their strides, x is copied first, and out is refused. out may be x itself. The
     launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        x: [..., n], float16, rows of any length below 2**30.
+        x: [..., n], bfloat16, rows of any length below 2**30.
         out: takes y, shaped like x; allocated if not given.
 
     Returns:
-        y: like x, float16.
+        y: like x, bfloat16.
         A row of nothing but -inf has y = 0; a row with +inf or NaN is NaN.
 
     Raises:
@@ -163,6 +168,7 @@ def softmax(
     inner, (x_strides, out_strides) = folded
     unit = _unit(columns, folded[1])
     num_tiles = num_rows
+    pdl = _has_pdl(x.device)
     with torch.cuda.device(x.get_device()):
         _KERNEL[(num_tiles,)](
             x,
@@ -176,6 +182,8 @@ def softmax(
             inner,
             columns // unit,
             unit,
+            PDL=pdl,
+            **({"launch_pdl": True} if pdl else {}),
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES.value,
             enable_fp_fusion=True,
@@ -183,7 +191,14 @@ def softmax(
     return out
 
 
-_KERNEL = softmax_c262144_fp16_online_n4096_w8_s1
+@functools.cache
+def _has_pdl(device: torch.device) -> bool:
+    """Can a kernel be launched while the one before it ends? On NVIDIA's GPUs from Hopper on."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return bool(torch.cuda.get_device_capability(device) >= (9, 0))
+
+_KERNEL = softmax_c262144_bf16_online_n16384_w16_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 
 

@@ -1,30 +1,32 @@
 # Generated from templates/triton/merge_states.py.jinja; do not edit. Regenerate: attngen build
-#   merge_states_d128_bf16_ragged_m16_w4_s1
-"""Merge of ragged attention states, head dim 128, bfloat16.
+#   merge_states_d256_fp16_m2_w1_s1
+"""Merge of attention states, head dim 256, float16.
 
     m = max(lse_i),    w_i = exp(lse_i - m),    l = sum(w_i),
     o = sum(w_i / l * o_i),    lse = m + log(l)
 
-One program merges 16 rows, each one head of one token. A state (o, lse) is the mean of some keys'
+One program merges 2 rows, each one head of one token. A state (o, lse) is the mean of some keys'
 values and the logarithm of their total weight; states over disjoint keys form a commutative
 monoid: Dao et al., arXiv 2205.14135, section 3.1. It reads every lse twice: for the sum of the
 weights, and for each state's scale. All arithmetic is float32.
 """
 
+import functools
 from itertools import chain, pairwise
 
 import torch
 import triton
 import triton.language as tl
 
-HEAD_DIM = tl.constexpr(128)
-BLOCK_D = tl.constexpr(128)
-BLOCK_M = tl.constexpr(16)
+HEAD_DIM = tl.constexpr(256)
+BLOCK_C = tl.constexpr(64)
+CHUNKS = tl.constexpr(4)
+BLOCK_M = tl.constexpr(2)
 BLOCK_STATES = tl.constexpr(8)
-NUM_WARPS = 4
+NUM_WARPS = 1
 NUM_STAGES = 1
-DTYPE = torch.bfloat16
-OUT_DTYPE = torch.bfloat16
+DTYPE = torch.float16
+OUT_DTYPE = torch.float16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -36,10 +38,9 @@ LOG2_E = tl.constexpr(1.4426950408889634)
         "tiles_a_sequence",
     ]
 )
-def merge_states_d128_bf16_ragged_m16_w4_s1(
+def merge_states_d256_fp16_m2_w1_s1(
     o_ptr,
     lse_ptr,
-    indptr_ptr,
     out_ptr,
     out_lse_ptr,
     stride_out_batch,
@@ -48,47 +49,51 @@ def merge_states_d128_bf16_ragged_m16_w4_s1(
     stride_out_lse_batch,
     stride_out_lse_token,
     stride_out_lse_head,
+    stride_o_batch,
+    stride_o_token,
+    stride_o_head,
+    stride_lse_batch,
+    stride_lse_token,
+    stride_lse_head,
     stride_o_state,
     stride_lse_state,
-    stride_o_head,
-    stride_lse_head,
-    stride_indptr,
     num_states,
     tokens,
     heads,
     tiles_a_sequence,
+    PDL: tl.constexpr,
 ):
     """Merge the states of BLOCK_M rows; a row is one head of one token."""
-    # Which rows: heads of tokens of one sequence; heads vary fastest. `token` counts from the
-    # tile's first one on, so that 32 bits are enough for it; times a stride it takes 64.
+    # Which rows: heads of tokens of one sequence; heads vary fastest. Tile p begins at row p *
+    # BLOCK_M: worked out so that no division takes 64 bits, which would be a hundred instructions.
+    # `token` counts from the tile's first one on; times a stride it takes 64 bits.
     batch = (tl.program_id(0) // tiles_a_sequence).to(tl.int64)
-    start_m = (tl.program_id(0) % tiles_a_sequence).to(tl.int64) * BLOCK_M
-    first_token = start_m // heads
-    offs_m = tl.arange(0, BLOCK_M)
-    offs_d = tl.arange(0, BLOCK_D)
-    row = (start_m - first_token * heads).to(tl.int32) + offs_m
+    tile = tl.program_id(0) % tiles_a_sequence
+    behind = tile % heads * BLOCK_M
+    first_token = (tile // heads).to(tl.int64) * BLOCK_M + behind // heads
+    row = behind % heads + tl.arange(0, BLOCK_M)
     token = (row // heads).to(tl.int64)
     head = (row % heads).to(tl.int64)
-    in_range = offs_m < tl.cast(tokens, tl.int64) * heads - start_m
-    # Which states: those from indptr[token] on; what lies outside the list is none.
-    indptr_ptrs = indptr_ptr + (first_token + token) * stride_indptr
-    first_state = tl.load(indptr_ptrs, mask=in_range, other=0)
-    last_state = tl.load(indptr_ptrs + stride_indptr, mask=in_range, other=0)
-    first_state = tl.maximum(first_state.to(tl.int64), 0)
-    own_states = tl.minimum(last_state.to(tl.int64), num_states) - first_state
-    most_states = tl.max(own_states, 0)
-    lse_rows = first_state * stride_lse_state + head * stride_lse_head
-    o_rows = first_state * stride_o_state + head * stride_o_head
+    in_range = token < tokens - first_token
+    # Columns in chunks, all of a row's in the registers of the few threads that share its weights.
+    offs_d = tl.arange(0, CHUNKS)[None, :, None] * BLOCK_C + tl.arange(0, BLOCK_C)[None, None, :]
+    if PDL:
+        # It was launched while the kernel before it still ran: wait for all that wrote.
+        tl.extra.cuda.gdc_wait()
+    lse_ptr += batch * stride_lse_batch + first_token * stride_lse_token
+    lse_rows = token * stride_lse_token + head * stride_lse_head
+    o_ptr += batch * stride_o_batch + first_token * stride_o_token
+    o_rows = token * stride_o_token + head * stride_o_head
 
     # First the sum of all weights: each scale is then made before o is multiplied by it, so that
     # o stays a convex combination and nothing overflows.
     m = tl.full([BLOCK_M], float("-inf"), tl.float32)
     l = tl.zeros([BLOCK_M], tl.float32)
-    for start_state in tl.range(0, most_states, BLOCK_STATES):
+    for start_state in tl.range(0, num_states, BLOCK_STATES):
         states = start_state + tl.arange(0, BLOCK_STATES)
         lse = tl.load(
             lse_ptr + lse_rows[:, None] + states.to(tl.int64)[None, :] * stride_lse_state,
-            mask=in_range[:, None] & (states[None, :] < own_states[:, None]),
+            mask=in_range[:, None] & (states < num_states)[None, :],
             other=float("-inf"),
         )
         # An lse of +inf means empty too, as FlashAttention-2 writes it.
@@ -105,30 +110,30 @@ def merge_states_d128_bf16_ragged_m16_w4_s1(
     # state that is alone, whose scale is 1, comes out bit for bit; by 0 where all are empty. (As a
     # constant Triton knows no -0.0.)
     is_empty = l == 0.0
-    nothing = tl.where(is_empty, 1.0, -1.0)[:, None] * 0.0
+    nothing = tl.where(is_empty, 1.0, -1.0)[:, None, None] * 0.0
     reference = tl.where(is_empty, 0.0, m)
     total = tl.where(is_empty, 1.0, l)
-    o = tl.broadcast_to(nothing, [BLOCK_M, BLOCK_D])
-    for state in tl.range(0, most_states):
+    o = tl.broadcast_to(nothing, [BLOCK_M, CHUNKS, BLOCK_C])
+    for state in tl.range(0, num_states):
         offset = tl.cast(state, tl.int64)
-        has_state = in_range & (state < own_states)
+        has_state = in_range
         lse_ptrs = lse_ptr + lse_rows + offset * stride_lse_state
         lse_i = tl.load(lse_ptrs, mask=has_state, other=float("-inf"))
         o_i = tl.load(
-            (o_ptr + offset * stride_o_state + offs_d)[None, :] + o_rows[:, None],
-            mask=has_state[:, None],
+            o_ptr + offset * stride_o_state + offs_d + o_rows[:, None, None],
+            mask=has_state[:, None, None],
             other=0.0,
         ).to(tl.float32)
         lse_i = tl.where(lse_i == float("inf"), float("-inf"), lse_i)
-        o_i = tl.where((lse_i == float("-inf"))[:, None], nothing, o_i)
+        o_i = tl.where((lse_i == float("-inf"))[:, None, None], nothing, o_i)
         scale = tl.math.exp2((lse_i - reference) * LOG2_E) * (1.0 / total)
-        o += scale[:, None] * o_i
+        o += scale[:, None, None] * o_i
     lse = tl.where(total == 1.0, m, reference + tl.log(total))
 
     out_ptr += batch * stride_out_batch + first_token * stride_out_token
     out_rows = token * stride_out_token + head * stride_out_head
-    out_ptrs = (out_ptr + offs_d)[None, :] + out_rows[:, None]
-    tl.store(out_ptrs, o.to(tl.bfloat16), mask=in_range[:, None])
+    out_ptrs = out_ptr + offs_d + out_rows[:, None, None]
+    tl.store(out_ptrs, o.to(tl.float16), mask=in_range[:, None, None])
     if out_lse_ptr is not None:
         out_lse_ptr += batch * stride_out_lse_batch + first_token * stride_out_lse_token
         out_lse_rows = token * stride_out_lse_token + head * stride_out_lse_head
@@ -139,33 +144,29 @@ def merge_states(
     o: torch.Tensor,
     lse: torch.Tensor,
     *,
-    indptr: torch.Tensor,
     lse_layout: str = "ht",
     out: torch.Tensor | None = None,
     out_lse: torch.Tensor | None = None,
     return_lse: bool = True,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Merge of ragged attention states, head dim 128, bfloat16.
+    """Merge of attention states, head dim 256, float16.
 
-    Every tensor may have any strides, so long as the last dimension of o is contiguous. The launch
-    does not synchronise and is safe inside CUDA-graph capture.
+    Every tensor may have any strides, so long as the last dimension of o is contiguous and batch
+    dimensions, where there are several, view as one. The launch does not synchronise and is safe
+    inside CUDA-graph capture.
 
     Args:
-        o: [states, heads, 128], bfloat16: the states of all tokens, one after the
-            other.
+        o: [n, *batch, tokens, heads, 256], float16; n may be 0.
         lse: float32, natural logarithm, in the layout that lse_layout names; -inf or +inf
             where the state is empty, whose o is then ignored, NaN or not.
-        indptr: int32 or int64 [tokens + 1]: the states of token t are those from indptr[t] up to
-            indptr[t + 1], which is not among them.
-        lse_layout: "ht" for [heads, states], "th" for [states, heads]; likewise for out_lse.
+        lse_layout: "ht" for [n, *batch, heads, tokens], "th" for [n, *batch, tokens, heads].
         out: takes o, in memory of its own.
         out_lse: takes lse, in memory of its own.
         return_lse: False leaves lse out.
 
     Returns:
-        o: [tokens, heads, 128], bfloat16; 0 where all states are empty.
-        lse: [heads, tokens] or [tokens, heads], -inf where all states are empty; None without
-            return_lse.
+        o: [*batch, tokens, heads, 256], float16; 0 where all states are empty.
+        lse: like lse without n, -inf where all states are empty; None without return_lse.
         A NaN lse gives NaN in both.
 
     Raises:
@@ -173,13 +174,12 @@ def merge_states(
         ValueError: an argument of the wrong shape, strides or value, or one that overlaps another.
     """
     _check_o("o", o, o, DTYPE)
-    if o.dim() != 3:
+    if o.dim() < 4:
         raise ValueError(
-            f"o: got shape {tuple(o.shape)}, allowed with indptr is [states, heads, head_dim]"
+            f"o: got shape {tuple(o.shape)}, allowed is [n, *batch, tokens, heads, head_dim]"
         )
     _check_lse("lse", lse, o, o.shape[:-1], lse_layout)
-    _check_indptr(indptr, o)
-    shape = (indptr.shape[0] - 1, *o.shape[1:])
+    shape = tuple(o.shape[1:])
     *_, tokens, heads, _ = shape
     token, head = (-1, -2) if lse_layout == "ht" else (-2, -1)
     inputs = {"o": o, "lse": lse}
@@ -193,7 +193,7 @@ def merge_states(
         if out_lse is not None:
             raise ValueError("out_lse: got a tensor, allowed without return_lse is None")
     elif out_lse is None:
-        out_lse = lse.new_empty((heads, tokens) if lse_layout == "ht" else (tokens, heads))
+        out_lse = lse.new_empty(lse.shape[1:])
     else:
         _check_lse("out_lse", out_lse, o, shape[:-1], lse_layout)
         _check_apart("out_lse", out_lse, {**inputs, "out": out}, ())
@@ -201,28 +201,32 @@ def merge_states(
         _strides("out", out, -3, -2),
         (0, 0, 0) if out_lse is None else _strides("out_lse", out_lse, token, head),
     ]
-    num_sequences = 1
+    strides += [_strides("o", o, -3, -2, 1), _strides("lse", lse, token, head, 1)]
+    num_sequences = o.shape[1:-3].numel()
+    if _is_one_sequence(strides, tokens):
+        strides = [(0, batch if tokens == 1 else token, head) for batch, token, head in strides]
+        tokens *= num_sequences
+        num_sequences = 1
     tiles_a_sequence = triton.cdiv(tokens * heads, BLOCK_M.value)
     num_tiles = num_sequences * tiles_a_sequence
     if num_tiles == 0:
         return out, out_lse
+    pdl = _has_pdl(o.device)
     with torch.cuda.device(o.get_device()):
         _KERNEL[(num_tiles,)](
             o,
             lse,
-            indptr,
             out,
             out_lse,
             *chain.from_iterable(strides),
             o.stride(0),
-            lse.stride(token),
-            o.stride(1),
-            lse.stride(head),
-            indptr.stride(0),
+            lse.stride(0),
             o.shape[0],
             tokens,
             heads,
             tiles_a_sequence,
+            PDL=pdl,
+            **({"launch_pdl": True} if pdl else {}),
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES,
             enable_fp_fusion=True,
@@ -230,7 +234,14 @@ def merge_states(
     return out, out_lse
 
 
-_KERNEL = merge_states_d128_bf16_ragged_m16_w4_s1
+@functools.cache
+def _has_pdl(device: torch.device) -> bool:
+    """Can a kernel be launched while the one before it ends? On NVIDIA's GPUs from Hopper on."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return bool(torch.cuda.get_device_capability(device) >= (9, 0))
+
+_KERNEL = merge_states_d256_fp16_m2_w1_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 
 
@@ -250,7 +261,7 @@ def _check_tensor(name: str, tensor: torch.Tensor, o: torch.Tensor, dtype: torch
 
 
 def _check_o(name: str, tensor: torch.Tensor, o: torch.Tensor, dtype: torch.dtype) -> None:
-    """Hold a tensor to 128 contiguous columns, a dtype and o's device."""
+    """Hold a tensor to 256 contiguous columns, a dtype and o's device."""
     _check_tensor(name, tensor, o, dtype)
     if tensor.dim() == 0 or tensor.shape[-1] != HEAD_DIM.value:
         raise ValueError(
@@ -283,15 +294,6 @@ def _check_lse(
         )
 
 
-def _check_indptr(indptr: torch.Tensor, o: torch.Tensor) -> None:
-    """Hold indptr to one dimension of integers on o's device; its values stay unseen."""
-    if isinstance(indptr, torch.Tensor) and indptr.dtype not in (torch.int32, torch.int64):
-        raise TypeError(f"indptr: got {indptr.dtype}, allowed are torch.int32, torch.int64")
-    _check_tensor("indptr", indptr, o, getattr(indptr, "dtype", torch.int32))
-    if indptr.dim() != 1 or indptr.shape[0] == 0:
-        raise ValueError(f"indptr: got shape {tuple(indptr.shape)}, allowed is [tokens + 1]")
-
-
 def _strides(
     name: str, tensor: torch.Tensor, token: int, head: int, batch: int = 0
 ) -> tuple[int, int, int]:
@@ -305,6 +307,11 @@ def _strides(
             f"{name}: got strides {tensor.stride()}, allowed are batch dimensions that view as one"
         )
     return outer[-1][1] if outer else 0, tensor.stride(token), tensor.stride(head)
+
+
+def _is_one_sequence(strides: list[tuple[int, int, int]], tokens: int) -> bool:
+    """Do the tokens of a sequence follow those of the one before it, in every tensor?"""
+    return tokens == 1 or all(batch == tokens * token for batch, token, _ in strides)
 
 
 def _check_apart(

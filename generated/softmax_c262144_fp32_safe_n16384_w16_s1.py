@@ -1,5 +1,5 @@
 # Generated from templates/triton/softmax.py.jinja; do not edit. Regenerate: attngen build
-#   softmax_c262144_fp32_safe_n2048_w8_s1
+#   softmax_c262144_fp32_safe_n16384_w16_s1
 """Softmax of rows, safe, float32.
 
     y = exp(x - lse),    lse = log(sum(exp(x)))
@@ -8,6 +8,7 @@ One program computes one row in three passes: the largest entry (m), the sum of 
 output. Milakov and Gimelshein, arXiv 1805.02867, algorithm 2. All sums are float32.
 """
 
+import functools
 import itertools
 import math
 
@@ -15,10 +16,10 @@ import torch
 import triton
 import triton.language as tl
 
-LANES = tl.constexpr(1024)
-VECTORS = tl.constexpr(2)
-BLOCK_N = tl.constexpr(2048)
-NUM_WARPS = 8
+LANES = tl.constexpr(2048)
+VECTORS = tl.constexpr(8)
+BLOCK_N = tl.constexpr(16384)
+NUM_WARPS = 16
 NUM_STAGES = tl.constexpr(1)
 DTYPE = torch.float32
 OUT_DTYPE = torch.float32
@@ -27,7 +28,7 @@ LOWEST = tl.constexpr(-3.4028234663852886e38)
 
 
 @triton.jit
-def softmax_c262144_fp32_safe_n2048_w8_s1(
+def softmax_c262144_fp32_safe_n16384_w16_s1(
     x_ptr,
     y_ptr,
     stride_x_outer,
@@ -39,6 +40,7 @@ def softmax_c262144_fp32_safe_n2048_w8_s1(
     inner,
     columns,
     unit: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Compute one row: the largest logit, the sum, the output, in a pass each."""
     row = tl.program_id(0)
@@ -52,6 +54,9 @@ def softmax_c262144_fp32_safe_n2048_w8_s1(
     columns = columns * unit
     step = tl.arange(0, VECTORS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     full_end = columns // BLOCK_N * BLOCK_N
+    if PDL:
+        # It was launched while the kernel before it still ran: wait for all that wrote.
+        tl.extra.cuda.gdc_wait()
 
     # The lowest finite number takes no part in the sum: it keeps -inf - m from being NaN.
     m = tl.full([LANES], LOWEST, tl.float32)
@@ -155,6 +160,7 @@ def softmax(
     inner, (x_strides, out_strides) = folded
     unit = _unit(columns, folded[1])
     num_tiles = num_rows
+    pdl = _has_pdl(x.device)
     with torch.cuda.device(x.get_device()):
         _KERNEL[(num_tiles,)](
             x,
@@ -168,6 +174,8 @@ def softmax(
             inner,
             columns // unit,
             unit,
+            PDL=pdl,
+            **({"launch_pdl": True} if pdl else {}),
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES.value,
             enable_fp_fusion=True,
@@ -175,7 +183,14 @@ def softmax(
     return out
 
 
-_KERNEL = softmax_c262144_fp32_safe_n2048_w8_s1
+@functools.cache
+def _has_pdl(device: torch.device) -> bool:
+    """Can a kernel be launched while the one before it ends? On NVIDIA's GPUs from Hopper on."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return bool(torch.cuda.get_device_capability(device) >= (9, 0))
+
+_KERNEL = softmax_c262144_fp32_safe_n16384_w16_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 
 

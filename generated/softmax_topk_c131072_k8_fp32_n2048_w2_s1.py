@@ -1,6 +1,6 @@
 # Generated from templates/triton/softmax_topk.py.jinja; do not edit. Regenerate: attngen build
-#   softmax_topk_c131072_k8_bf16_n4096_w8_s1
-"""The 8 largest of each row and their softmax, bfloat16.
+#   softmax_topk_c131072_k8_fp32_n2048_w2_s1
+"""The 8 largest of each row and their softmax, float32.
 
     p = exp(x - lse) of the k largest entries x of a row,    lse = log(sum(exp(x)))
 
@@ -10,6 +10,7 @@ searches a step for more only if its largest entry is above the least of them. M
 Gimelshein, arXiv 1805.02867, section 4. All sums are float32.
 """
 
+import functools
 import itertools
 import math
 
@@ -19,12 +20,12 @@ import triton.language as tl
 
 K = tl.constexpr(8)
 BLOCK_K = tl.constexpr(8)
-LANES = tl.constexpr(2048)
-VECTORS = tl.constexpr(2)
-BLOCK_N = tl.constexpr(4096)
-NUM_WARPS = 8
+LANES = tl.constexpr(256)
+VECTORS = tl.constexpr(8)
+BLOCK_N = tl.constexpr(2048)
+NUM_WARPS = 2
 NUM_STAGES = tl.constexpr(1)
-DTYPE = torch.bfloat16
+DTYPE = torch.float32
 LOG2_E = tl.constexpr(1.4426950408889634)
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 NOWHERE = tl.constexpr(2147483647)
@@ -69,7 +70,7 @@ def search_step(x, offs, top_x, top_at):
         "k",
     ]
 )
-def softmax_topk_c131072_k8_bf16_n4096_w8_s1(
+def softmax_topk_c131072_k8_fp32_n2048_w2_s1(
     x_ptr,
     values_ptr,
     indices_ptr,
@@ -81,6 +82,7 @@ def softmax_topk_c131072_k8_bf16_n4096_w8_s1(
     columns,
     k,
     unit: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Find the k largest entries of one row and their softmax."""
     row = tl.program_id(0)
@@ -92,6 +94,9 @@ def softmax_topk_c131072_k8_bf16_n4096_w8_s1(
     columns = columns * unit
     step = tl.arange(0, VECTORS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     full_end = columns // BLOCK_N * BLOCK_N
+    if PDL:
+        # It was launched while the kernel before it still ran: wait for all that wrote.
+        tl.extra.cuda.gdc_wait()
 
     # m starts at the lowest finite number with l = 0, which any entry replaces without a trace;
     # -inf itself would make -inf - m NaN.
@@ -133,7 +138,7 @@ def softmax_topk_c131072_k8_bf16_n4096_w8_s1(
     top_x = tl.where(l == l, top_x, float("nan"))
     top_at = tl.where(top_x > float("-inf"), top_at, -1)
     at = row.to(tl.int64) * k + rank
-    tl.store(values_ptr + at, top_x.to(tl.bfloat16), mask=place < k)
+    tl.store(values_ptr + at, top_x.to(tl.float32), mask=place < k)
     tl.store(indices_ptr + at, top_at.to(tl.int64), mask=place < k)
     tl.store(probabilities_ptr + at, p, mask=place < k)
 
@@ -142,18 +147,18 @@ def softmax_topk(
     x: torch.Tensor,
     k: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The 8 largest of each row and their softmax, bfloat16.
+    """The 8 largest of each row and their softmax, float32.
 
     There is no backward. x may have any strides; where its leading dimensions do not fold into two
     by their strides, it is copied first. The launch does not synchronise and is safe inside
     CUDA-graph capture.
 
     Args:
-        x: [..., n], bfloat16, rows of any length below 2**30.
+        x: [..., n], float32, rows of any length below 2**30.
         k: entries a row, up to 8, which it is where it is not given.
 
     Returns:
-        values: [..., k], bfloat16, the k largest entries, largest first.
+        values: [..., k], float32, the k largest entries, largest first.
         indices: [..., k], int64, their columns; the lower one first among equals.
         probabilities: [..., k], float32, their softmax over the whole row.
         An entry of -inf counts as masked: ranks for which a row has no other entry left hold
@@ -189,6 +194,7 @@ def softmax_topk(
     inner, (x_strides,) = folded
     unit = _unit(columns, folded[1])
     num_tiles = num_rows
+    pdl = _has_pdl(x.device)
     with torch.cuda.device(x.get_device()):
         _KERNEL[(num_tiles,)](
             x,
@@ -202,6 +208,8 @@ def softmax_topk(
             columns // unit,
             k,
             unit,
+            PDL=pdl,
+            **({"launch_pdl": True} if pdl else {}),
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES.value,
             enable_fp_fusion=True,
@@ -209,7 +217,14 @@ def softmax_topk(
     return values, indices, probabilities
 
 
-_KERNEL = softmax_topk_c131072_k8_bf16_n4096_w8_s1
+@functools.cache
+def _has_pdl(device: torch.device) -> bool:
+    """Can a kernel be launched while the one before it ends? On NVIDIA's GPUs from Hopper on."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return bool(torch.cuda.get_device_capability(device) >= (9, 0))
+
+_KERNEL = softmax_topk_c131072_k8_fp32_n2048_w2_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 
 

@@ -1,9 +1,8 @@
 # Generated from templates/triton/softmax.py.jinja; do not edit. Regenerate: attngen build
-#   softmax_c262144_bf16_online_scaled_out_fp32_n4096_w8_s1
-"""Softmax of scaled rows, online, bfloat16 to float32.
+#   softmax_c262144_fp16_online_n16384_w16_s1
+"""Softmax of rows, online, float16.
 
-    s = x * scale / temperature
-    y = exp(s - lse),    lse = log(sum(exp(s)))
+    y = exp(x - lse),    lse = log(sum(exp(x)))
 
 One program computes one row in two passes. In the first each thread keeps the state of its own
 columns, the largest so far (m) and the sum of exp(x - m) (l), rescaled when m grows, and the
@@ -12,6 +11,7 @@ since the end was read last. Milakov and Gimelshein, arXiv 1805.02867, algorithm
 float32.
 """
 
+import functools
 import itertools
 import math
 
@@ -19,13 +19,13 @@ import torch
 import triton
 import triton.language as tl
 
-LANES = tl.constexpr(2048)
-VECTORS = tl.constexpr(2)
-BLOCK_N = tl.constexpr(4096)
-NUM_WARPS = 8
+LANES = tl.constexpr(4096)
+VECTORS = tl.constexpr(4)
+BLOCK_N = tl.constexpr(16384)
+NUM_WARPS = 16
 NUM_STAGES = tl.constexpr(1)
-DTYPE = torch.bfloat16
-OUT_DTYPE = torch.float32
+DTYPE = torch.float16
+OUT_DTYPE = torch.float16
 LOG2_E = tl.constexpr(1.4426950408889634)
 LOWEST = tl.constexpr(-3.4028234663852886e38)
 
@@ -44,7 +44,7 @@ def online_softmax_step(x, m, l, scale_log2):
 
 
 @triton.jit
-def softmax_c262144_bf16_online_scaled_out_fp32_n4096_w8_s1(
+def softmax_c262144_fp16_online_n16384_w16_s1(
     x_ptr,
     y_ptr,
     stride_x_outer,
@@ -55,9 +55,8 @@ def softmax_c262144_bf16_online_scaled_out_fp32_n4096_w8_s1(
     stride_y_column,
     inner,
     columns,
-    sign,
-    scale,
     unit: tl.constexpr,
+    PDL: tl.constexpr,
 ):
     """Compute one row: a state in the first pass, the output in the second."""
     row = tl.program_id(0)
@@ -71,6 +70,9 @@ def softmax_c262144_bf16_online_scaled_out_fp32_n4096_w8_s1(
     columns = columns * unit
     step = tl.arange(0, VECTORS)[:, None] * LANES + tl.arange(0, LANES)[None, :]
     full_end = columns // BLOCK_N * BLOCK_N
+    if PDL:
+        # It was launched while the kernel before it still ran: wait for all that wrote.
+        tl.extra.cuda.gdc_wait()
 
     # m starts at the lowest finite number with l = 0, which any logit replaces without a trace;
     # -inf itself would make -inf - m NaN.
@@ -80,20 +82,18 @@ def softmax_c262144_bf16_online_scaled_out_fp32_n4096_w8_s1(
         offs = start + step
         at = offs.to(tl.int64)
         x = tl.load(x_row + at * stride_x_column).to(tl.float32)
-        x = tl.where(tl.abs(x) < float("inf"), x * sign, x)
-        m, l = online_softmax_step(x, m, l, scale * LOG2_E)
+        m, l = online_softmax_step(x, m, l, LOG2_E)
     for start in tl.range(full_end, columns, BLOCK_N):
         offs = start + step
         held = offs < columns
         at = offs.to(tl.int64)
         x = tl.load(x_row + at * stride_x_column, mask=held, other=float("-inf")).to(tl.float32)
-        x = tl.where(tl.abs(x) < float("inf"), x * sign, x)
-        m, l = online_softmax_step(x, m, l, scale * LOG2_E)
+        m, l = online_softmax_step(x, m, l, LOG2_E)
 
     # The lanes' states are merged.
     m_lanes = m
     m = tl.max(m_lanes, 0)
-    l = tl.sum(l * tl.math.exp2((m_lanes - m) * (scale * LOG2_E)), 0)
+    l = tl.sum(l * tl.math.exp2((m_lanes - m) * LOG2_E), 0)
     # A row of nothing but -inf is the empty state: y = 0, lse = -inf.
     l = tl.where(l == 0.0, 1.0, l)
     inverse_l = 1.0 / l
@@ -104,40 +104,34 @@ def softmax_c262144_bf16_online_scaled_out_fp32_n4096_w8_s1(
         held = offs < columns
         at = offs.to(tl.int64)
         x = tl.load(x_row + at * stride_x_column, mask=held, other=float("-inf")).to(tl.float32)
-        x = tl.where(tl.abs(x) < float("inf"), x * sign, x)
-        y = tl.math.exp2((x - m) * (scale * LOG2_E)) * inverse_l
-        tl.store(y_row + at * stride_y_column, y.to(tl.float32), mask=held)
+        y = tl.math.exp2((x - m) * LOG2_E) * inverse_l
+        tl.store(y_row + at * stride_y_column, y.to(tl.float16), mask=held)
     for done in tl.range(0, full_end, BLOCK_N, num_stages=NUM_STAGES):
         start = full_end - BLOCK_N - done
         offs = start + step
         at = offs.to(tl.int64)
         x = tl.load(x_row + at * stride_x_column).to(tl.float32)
-        x = tl.where(tl.abs(x) < float("inf"), x * sign, x)
-        y = tl.math.exp2((x - m) * (scale * LOG2_E)) * inverse_l
-        tl.store(y_row + at * stride_y_column, y.to(tl.float32))
+        y = tl.math.exp2((x - m) * LOG2_E) * inverse_l
+        tl.store(y_row + at * stride_y_column, y.to(tl.float16))
 
 
 def softmax(
     x: torch.Tensor,
     *,
-    scale: float = 1.0,
-    temperature: float = 1.0,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Softmax of scaled rows, online, bfloat16 to float32.
+    """Softmax of rows, online, float16.
 
     There is no backward. Tensors may have any strides; where the leading dimensions do not fold
     into two by their strides, x is copied first, and out is refused. out may be x itself. The
     launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        x: [..., n], bfloat16, rows of any length below 2**30.
-        scale: any finite factor of the entries; an entry of -inf stays -inf whatever the factor.
-        temperature: finite and above 0, divides them.
+        x: [..., n], float16, rows of any length below 2**30.
         out: takes y, shaped like x; allocated if not given.
 
     Returns:
-        y: like x, float32.
+        y: like x, float16.
         A row of nothing but -inf has y = 0; a row with +inf or NaN is NaN.
 
     Raises:
@@ -152,17 +146,6 @@ def softmax(
         raise ValueError(f"x: got rows of {columns}, allowed are less than 2**30 columns")
     if num_rows >= 2**31:
         raise ValueError(f"x: got {num_rows} rows, allowed are less than 2**31")
-    if not math.isfinite(scale):
-        raise ValueError(f"scale: got {scale}, allowed is any finite number")
-    if not (math.isfinite(temperature) and temperature > 0):
-        raise ValueError(f"temperature: got {temperature}, allowed is any finite number above 0")
-    # log2(e) times the factor has to fit in float32.
-    factor = min(max(scale / temperature, -2.3e38), 2.3e38)
-    # The kernel's scale is positive, so that the largest entry is the largest logit. The sign goes
-    # into x; a factor below the smallest normal float32 counts as 0: x times 0, scale 1.
-    sign, scale = math.copysign(1.0, factor), abs(factor)
-    if scale < 2.0**-126:
-        sign, scale = 0.0, 1.0
     if out is None:
         out = x.new_empty(x.shape, dtype=OUT_DTYPE)
     else:
@@ -185,6 +168,7 @@ def softmax(
     inner, (x_strides, out_strides) = folded
     unit = _unit(columns, folded[1])
     num_tiles = num_rows
+    pdl = _has_pdl(x.device)
     with torch.cuda.device(x.get_device()):
         _KERNEL[(num_tiles,)](
             x,
@@ -197,9 +181,9 @@ def softmax(
             out.stride(-1),
             inner,
             columns // unit,
-            sign,
-            scale,
             unit,
+            PDL=pdl,
+            **({"launch_pdl": True} if pdl else {}),
             num_warps=NUM_WARPS,
             num_stages=NUM_STAGES.value,
             enable_fp_fusion=True,
@@ -207,7 +191,14 @@ def softmax(
     return out
 
 
-_KERNEL = softmax_c262144_bf16_online_scaled_out_fp32_n4096_w8_s1
+@functools.cache
+def _has_pdl(device: torch.device) -> bool:
+    """Can a kernel be launched while the one before it ends? On NVIDIA's GPUs from Hopper on."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return False
+    return bool(torch.cuda.get_device_capability(device) >= (9, 0))
+
+_KERNEL = softmax_c262144_fp16_online_n16384_w16_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 
 
