@@ -146,7 +146,7 @@ def test_lengths_out_of_range_are_cut(device: str, dense: ModuleType) -> None:
 )
 def test_the_splits_that_are_chosen(num_tiles: int, seqlen_kv: int, processors: int) -> None:
     """Never none, never more than there are blocks, one where the tiles fill the GPU."""
-    module = attngen.load("attention_decode_d128_bf16_m16_n64_w4_s3")
+    module = attngen.load("attention_decode_d128_bf16_m16_n32_w2_s4")
     splits = module.choose_num_splits(num_tiles, seqlen_kv, processors)
     assert 1 <= splits <= max(1, math.ceil(seqlen_kv / 64)) and splits <= 256
     if 4 * num_tiles >= 3 * processors:
