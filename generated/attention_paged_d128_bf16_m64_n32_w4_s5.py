@@ -68,6 +68,7 @@ def find_sequence(tile, cu_seqlens_q_ptr, num_sequences):
         "total_q",
         "num_sequences",
         "page_size",
+        "max_seqlen_kv",
         "heads_q",
         "group_size",
         "heads_together",
@@ -96,6 +97,7 @@ def attention_paged_d128_bf16_m64_n32_w4_s5(
     total_q,
     num_sequences,
     page_size,
+    max_seqlen_kv,
     heads_q,
     group_size,
     heads_together,
@@ -115,13 +117,17 @@ def attention_paged_d128_bf16_m64_n32_w4_s5(
     batch, first_tile = find_sequence(tile, cu_seqlens_q_ptr, num_sequences)
     batch = tl.cast(batch, tl.int64)
     is_sequence = batch < num_sequences
-    first_q = tl.load(cu_seqlens_q_ptr + batch).to(tl.int64)
+    # Whatever the lengths, which no launcher saw, no row outside the tensors is read or written.
+    first_q = tl.load(cu_seqlens_q_ptr + batch)
+    first_q = tl.minimum(tl.maximum(first_q, 0), total_q).to(tl.int64)
     end_q = tl.load(cu_seqlens_q_ptr + batch + 1, mask=is_sequence, other=total_q)
+    end_q = tl.minimum(tl.maximum(end_q, first_q), total_q)
     seqlen_q = (end_q - first_q).to(tl.int32)
-    start_m = ((tile - first_tile) * BLOCK_M).to(tl.int32)
+    start_m = tl.maximum(((tile - first_tile) * BLOCK_M).to(tl.int32), 0)
     if start_m >= seqlen_q:
         return
-    seqlen_kv = tl.load(seqlens_kv_ptr + batch, mask=is_sequence, other=0).to(tl.int32)
+    own = tl.load(seqlens_kv_ptr + batch, mask=is_sequence, other=0)
+    seqlen_kv = tl.minimum(tl.maximum(own, 0), max_seqlen_kv).to(tl.int32)
 
     # Addresses, in 64 bits: a row times its stride may exceed 32.
     offs_m = start_m + tl.arange(0, BLOCK_M)
@@ -214,13 +220,15 @@ def attention_paged(
         block_table: int32 or int64 [batch, max_pages]: token t of sequence b is in slot
             t % page_size of page block_table[b, t // page_size]. Rows may be strided; entries past
             a sequence's last token may be anything.
-        seqlens_kv: int32 or int64 [batch]: keys of each sequence, at most max_pages * page_size.
+        seqlens_kv: int32 or int64 [batch]: keys of each sequence, at most max_pages * page_size; a
+            longer one is cut there, a negative one is 0.
         cu_seqlens_q: int32 or int64 [batch + 1], rising from 0: sequence b has the rows of q from
-            cu_seqlens_q[b] up to cu_seqlens_q[b + 1]; one row each where it is not given. Rows
-            after the last sequence have o = 0 and lse = -inf.
+            cu_seqlens_q[b] up to cu_seqlens_q[b + 1], as far as there are any; one row each where
+            it is not given. Rows after the last sequence have o = 0 and lse = -inf.
         max_seqlen_q: at least the queries of any sequence. No bound is needed here: each program
             finds its sequence by cu_seqlens_q.
-        max_seqlen_kv: at least the keys of any sequence; where given, the table is held to it.
+        max_seqlen_kv: at least the keys of any sequence; where given, the table has to have room
+            for them, and a longer sequence is cut there.
         sm_scale: any finite factor of the scores; 1 / sqrt(128) where it is not given.
         out: takes o, with any strides and a contiguous last dimension; allocated if not given.
 
@@ -261,6 +269,9 @@ def attention_paged(
                 f"block_table: got room for {max_pages} pages of {page_size} keys, allowed is room"
                 f" for max_seqlen_kv ({max_seqlen_kv})"
             )
+    else:
+        max_seqlen_kv = max_pages * page_size
+        _check_length("max_seqlen_kv", max_seqlen_kv)
     if heads_kv == 0 or heads_q % heads_kv:
         raise ValueError(f"heads_q: got {heads_q}, allowed is a multiple of heads_kv ({heads_kv})")
     if sm_scale is None:
@@ -306,6 +317,7 @@ def attention_paged(
             total_q,
             batch,
             page_size,
+            max_seqlen_kv,
             heads_q,
             heads_q // heads_kv,
             min(HEADS_TOGETHER, heads_q),

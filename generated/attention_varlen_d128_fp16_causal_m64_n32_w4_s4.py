@@ -67,6 +67,7 @@ def find_sequence(tile, cu_seqlens_q_ptr, num_sequences):
 @triton.jit(
     do_not_specialize=[
         "total_q",
+        "total_kv",
         "num_sequences",
         "causal_offset",
         "heads_q",
@@ -92,6 +93,7 @@ def attention_varlen_d128_fp16_causal_m64_n32_w4_s4(
     stride_om,
     stride_oh,
     total_q,
+    total_kv,
     num_sequences,
     causal_offset,
     heads_q,
@@ -113,14 +115,19 @@ def attention_varlen_d128_fp16_causal_m64_n32_w4_s4(
     batch, first_tile = find_sequence(tile, cu_seqlens_q_ptr, num_sequences)
     batch = tl.cast(batch, tl.int64)
     is_sequence = batch < num_sequences
-    first_q = tl.load(cu_seqlens_q_ptr + batch).to(tl.int64)
+    # Whatever the lengths, which no launcher saw, no row outside the tensors is read or written.
+    first_q = tl.load(cu_seqlens_q_ptr + batch)
+    first_q = tl.minimum(tl.maximum(first_q, 0), total_q).to(tl.int64)
     end_q = tl.load(cu_seqlens_q_ptr + batch + 1, mask=is_sequence, other=total_q)
+    end_q = tl.minimum(tl.maximum(end_q, first_q), total_q)
     seqlen_q = (end_q - first_q).to(tl.int32)
-    start_m = ((tile - first_tile) * BLOCK_M).to(tl.int32)
+    start_m = tl.maximum(((tile - first_tile) * BLOCK_M).to(tl.int32), 0)
     if start_m >= seqlen_q:
         return
-    first_kv = tl.load(cu_seqlens_kv_ptr + batch, mask=is_sequence, other=0).to(tl.int64)
+    first_kv = tl.load(cu_seqlens_kv_ptr + batch, mask=is_sequence, other=0)
+    first_kv = tl.minimum(tl.maximum(first_kv, 0), total_kv).to(tl.int64)
     end_kv = tl.load(cu_seqlens_kv_ptr + batch + 1, mask=is_sequence, other=0)
+    end_kv = tl.minimum(tl.maximum(end_kv, first_kv), total_kv)
     seqlen_kv = (end_kv - first_kv).to(tl.int32)
 
     # Addresses, in 64 bits: a row times its stride may exceed 32.
@@ -220,7 +227,9 @@ def attention_varlen(
         cu_seqlens_q: int32 or int64 [batch + 1], rising from 0: sequence b has the rows of q from
             cu_seqlens_q[b] up to cu_seqlens_q[b + 1]. Rows after the last sequence have o = 0 and
             lse = -inf.
-        cu_seqlens_kv: int32 or int64 [batch + 1], the same for the rows of k and v.
+        cu_seqlens_kv: int32 or int64 [batch + 1], the same for the rows of k and v. Of either,
+            bounds below 0 or past the rows that there are count as those; where bounds fall, a
+            sequence is empty.
         max_seqlen_q: at least the queries of any sequence. No bound is needed here: each program
             finds its sequence by cu_seqlens_q.
         max_seqlen_kv: at least the keys of any sequence.
@@ -305,6 +314,7 @@ def attention_varlen(
             out.stride(0),
             out.stride(1),
             total_q,
+            total_kv,
             batch,
             causal_offset,
             heads_q,
