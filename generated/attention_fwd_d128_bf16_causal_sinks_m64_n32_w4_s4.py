@@ -160,8 +160,9 @@ def attention_fwd_d128_bf16_causal_sinks_m64_n32_w4_s4(
         offset_k += step_k
         offset_v += step_v
 
+    # However large the scores, lse is finite; only where no key was seen it is not.
+    m = tl.where(m == float("-inf"), m, tl.minimum(tl.maximum(m * sm_scale, -3.4e38), 3.4e38))
     # The sink: one more state, without a value, merged once.
-    m = m * sm_scale
     sink = tl.load(sinks_ptr + head * stride_sinks_h).to(tl.float32)
     m_sink = tl.maximum(m, sink)
     reference = tl.where(m_sink == float("-inf"), 0.0, m_sink)

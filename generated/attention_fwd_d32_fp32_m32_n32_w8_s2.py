@@ -148,10 +148,12 @@ def attention_fwd_d32_fp32_m32_n32_w8_s2(
         offset_k += step_k
         offset_v += step_v
 
+    # However large the scores, lse is finite; only where no key was seen it is not.
+    m = tl.where(m == float("-inf"), m, tl.minimum(tl.maximum(m * sm_scale, -3.4e38), 3.4e38))
     # One division, at the end. A row that saw no key is the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0
     o = acc * (1.0 / tl.where(is_empty, 1.0, l))[:, None]
-    lse = tl.where(is_empty, float("-inf"), m * sm_scale + tl.log(l))
+    lse = tl.where(is_empty, float("-inf"), m + tl.log(l))
     lse_ptrs = lse_ptr + batch_head.to(tl.int64) * seqlen_q + offs_m
     tl.store(lse_ptrs, lse, mask=offs_m < seqlen_q)
     tl.store(o_ptrs, o.to(tl.float32), mask=(offs_m < seqlen_q)[:, None])
