@@ -5,7 +5,6 @@ Nothing is rendered here and nothing falls back in silence: what is not built ra
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from types import ModuleType
@@ -58,7 +57,7 @@ def attention(
         window_size: (left, right): keys seen before and after a query's own position; -1 is
             unbounded.
         sm_scale: any finite factor of q . k; 1 / sqrt(head_dim) where it is not given.
-        softcap: above 0; scores become softcap * tanh(score / softcap).
+        softcap: from 2**-126 to less than 2**128; scores become softcap * tanh(score / softcap).
         sinks: floating [heads_q]: one more logit in the denominator, without a value.
         alibi_slopes: float32 [heads_q] or [batch, heads_q]; scores lose slope * distance.
         bias: floating, broadcasts to [batch, heads_q, seqlen_q, seqlen_kv].
@@ -127,9 +126,9 @@ def window_of(window_size: Sequence[int]) -> tuple[int, int]:
 
 
 def check_softcap(softcap: float | None) -> None:
-    """Raise a ValueError unless a softcap is None or a finite number above 0."""
-    if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
-        raise ValueError(f"softcap: got {softcap}, allowed is None or a finite number above 0")
+    """Raise a ValueError unless a softcap is None or a number that float32 holds as a normal one."""
+    if softcap is not None and not 2.0**-126 <= softcap < 2.0**128:
+        raise ValueError(f"softcap: got {softcap}, allowed is from 2**-126 to less than 2**128")
 
 
 def _kernel(

@@ -45,7 +45,7 @@ def cascade_attention(
             keys at the last level as it has queries, which is not checked.
         window_size: not offered with more than one level: InvalidSpec.
         sm_scale: any finite factor of q . k; 1 / sqrt(head_dim) where it is not given.
-        softcap: above 0; scores become softcap * tanh(score / softcap).
+        softcap: from 2**-126 to less than 2**128; scores become softcap * tanh(score / softcap).
         alibi_slopes: not offered with more than one level: InvalidSpec.
         return_lse: also return the log-sum-exp.
         out: takes o, where it is given.

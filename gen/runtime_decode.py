@@ -57,7 +57,7 @@ def attention_decode(
         window_size: (left, right): keys seen before and after a query's own position; -1 is
             unbounded.
         sm_scale: any finite factor of q . k; 1 / sqrt(head_dim) where it is not given.
-        softcap: above 0; scores become softcap * tanh(score / softcap).
+        softcap: from 2**-126 to less than 2**128; scores become softcap * tanh(score / softcap).
         sinks: floating [heads_q]: one more logit in the denominator, without a value.
         alibi_slopes: float32 [heads_q] or [batch, heads_q]; scores lose slope * distance.
         bias: refused; `attention` takes it.

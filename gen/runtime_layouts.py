@@ -139,7 +139,7 @@ def attention_paged(
         causal_offset: an int, or int32 or int64 [batch].
         window_size: (left, right).
         sm_scale: any finite factor of q . k.
-        softcap: above 0.
+        softcap: from 2**-126 to less than 2**128.
         sinks: floating [heads_q].
         alibi_slopes: float32 [heads_q] or [batch, heads_q].
         bias: not offered here: InvalidSpec.

@@ -206,13 +206,13 @@ CHECKS = (
         "a softcap of 0 is not checked",
         SOFTCAP,
         "a softcap of 0",
-        Edit("if not (math.isfinite(softcap) and softcap > 0):", "if not math.isfinite(softcap):"),
+        Edit("if not 2.0**-126 <= softcap < 2.0**128:", "if not 0.0 <= softcap < 2.0**128:"),
     ),
     _unchecked(
         "the softcap is not checked",
         SOFTCAP,
         "a softcap of NaN",
-        Edit("if not (math.isfinite(softcap) and softcap > 0):", "if softcap <= 0:"),
+        Edit("if not 2.0**-126 <= softcap < 2.0**128:", "if softcap <= 0:"),
     ),
     _unchecked(
         "the dtype of slopes is not checked",
