@@ -117,7 +117,7 @@ def check_tensors(**tensors: torch.Tensor) -> None:
 
 def window_of(window_size: Sequence[int]) -> tuple[int, int]:
     """(left, right), each -1 (unbounded) or more; raises a TypeError or ValueError for others."""
-    values = tuple(window_size)
+    values = tuple(window_size) if isinstance(window_size, Iterable) else ()
     if len(values) != 2 or any(isinstance(x, bool) or not isinstance(x, int) for x in values):
         raise TypeError(f"window_size: got {window_size!r}, allowed are two ints (left, right)")
     if min(values) < -1:
@@ -125,8 +125,15 @@ def window_of(window_size: Sequence[int]) -> tuple[int, int]:
     return values
 
 
+def check_number(name: str, value: float | None) -> None:
+    """Raise a TypeError unless an option is None or a number of Python's."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise TypeError(f"{name}: got {type(value).__name__}, allowed is a number")
+
+
 def check_softcap(softcap: float | None) -> None:
-    """Raise a ValueError unless a softcap is None or a number that float32 holds as a normal one."""
+    """Hold a softcap to None or a number that float32 has as a normal one, or raise an error."""
+    check_number("softcap", softcap)
     if softcap is not None and not 2.0**-126 <= softcap < 2.0**128:
         raise ValueError(f"softcap: got {softcap}, allowed is from 2**-126 to less than 2**128")
 

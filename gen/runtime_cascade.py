@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from attngen.errors import InvalidSpec
+from attngen.runtime import window_of
 from attngen.runtime_layouts import attention_paged, attention_varlen
 from attngen.runtime_merge import merge_state, merge_states
 
@@ -98,10 +99,9 @@ def _check_levels(
             )
     if len(levels) > 1:
         # Sequences that share a level's keys stand at positions of their own among them.
-        if tuple(window_size) != (-1, -1):
-            raise InvalidSpec(
-                f"window_size: got {tuple(window_size)}, allowed with several levels is (-1, -1)"
-            )
+        window = window_of(window_size)
+        if window != (-1, -1):
+            raise InvalidSpec(f"window_size: got {window}, allowed with several levels is (-1, -1)")
         if alibi_slopes is not None:
             raise InvalidSpec("alibi_slopes: got a tensor, allowed with several levels is None")
 

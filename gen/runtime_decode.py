@@ -11,7 +11,7 @@ import torch
 
 from attngen.errors import InvalidSpec
 from attngen.finder import DTYPES, find
-from attngen.runtime import check_softcap, check_tensors, window_of
+from attngen.runtime import check_number, check_softcap, check_tensors, window_of
 from attngen.spec_attention import AttentionDecode
 
 
@@ -120,6 +120,7 @@ def decode(
     causal_offset, softcap = options["causal_offset"], options["softcap"]
     window = window_of(options["window_size"])
     windowed = window != (-1, -1)
+    check_number("sm_scale", options["sm_scale"])
     check_softcap(softcap)
     # One query at the end of its keys sees them all, causal or not.
     causal = options["causal"] and not (q.shape[1] == 1 and causal_offset is None)

@@ -347,6 +347,8 @@ def attention_decode(
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
+    if isinstance(softcap, bool) or not isinstance(softcap, (int, float)):
+        raise TypeError(f"softcap: got {type(softcap).__name__}, allowed is a number")
     if not 2.0**-126 <= softcap < 2.0**128:
         raise ValueError(f"softcap: got {softcap}, allowed is from 2**-126 to less than 2**128")
     # No score below 2**78 tells a larger one from 2**90 in float32.
@@ -502,6 +504,8 @@ def _check_rows(name: str, tensor: torch.Tensor, columns: int, q: torch.Tensor) 
 
 def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """Hold a tensor to q's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
     if tensor.device != q.device:
         raise TypeError(f"{name}: got device {tensor.device}, allowed is that of q ({q.device})")
     if not (tensor.is_cuda or _INTERPRETED):

@@ -267,6 +267,8 @@ def attention_varlen(
         raise ValueError(f"heads_q: got {heads_q}, allowed is a multiple of heads_kv ({heads_kv})")
     if sm_scale is None:
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
+    elif isinstance(sm_scale, bool) or not isinstance(sm_scale, (int, float)):
+        raise TypeError(f"sm_scale: got {type(sm_scale).__name__}, allowed is a number")
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
     offsets = None
@@ -287,6 +289,10 @@ def attention_varlen(
     else:
         _check_rows("out", out, ("total_q", "heads_q"), HEAD_DIM_V.value, q)
         _check_shape("out", out, (total_q, heads_q, HEAD_DIM_V.value))
+        if 0 in out.stride() and any(
+            n > 1 and stride == 0 for n, stride in zip(out.shape, out.stride(), strict=True)
+        ):
+            raise ValueError(f"out: got strides {tuple(out.stride())}, allowed are none of 0")
     lse = q.new_empty((heads_q, total_q), dtype=torch.float32)
     # As many tiles as the sequences need, whatever their lengths; see find_sequence.
     num_tiles = heads_q * (total_q // BLOCK_M.value + batch + 1) if total_q else 0
@@ -352,6 +358,8 @@ def _check_rows(
 
 def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """Hold a tensor to q's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
     if tensor.device != q.device:
         raise TypeError(f"{name}: got device {tensor.device}, allowed is that of q ({q.device})")
     if not (tensor.is_cuda or _INTERPRETED):

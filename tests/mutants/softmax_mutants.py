@@ -161,6 +161,13 @@ UNITS = (
         Edit("tl.maximum(m * sm_scale, -3.4e38)", "tl.maximum(m, -3.4e38)"),
     ),
     plant(
+        "lse overflows with the scaled maximum",
+        FULL,
+        "scores past the end of float32",
+        "NaN lse",
+        Edit("tl.minimum(tl.maximum(m * sm_scale, -3.4e38), 3.4e38)", "m * sm_scale"),
+    ),
+    plant(
         "the scale is applied twice",
         FULL,
         "whole tiles",
