@@ -79,8 +79,8 @@ def cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
     yield Case("zero sm_scale", (n + 3,), splits=three, options={"sm_scale": 0.0})
     if variant.spec.softcap:
         for cap in (30.0, 50.0):
-            rows = {"seqlen_q": 4, "heads_q": 2, "heads_kv": 1, "splits": three}
-            yield Case(f"softcap {cap:g}", (n + 3,) * 16, **rows, options={"softcap": cap})
+            options = {"softcap": cap}
+            yield Case(f"softcap {cap:g}", (n + 3,) * 16, 4, 2, 1, splits=three, options=options)
     yield from _placed(variant.spec, n)
     if long:
         yield Case("long rows", (8192, 5000), splits={"num_splits": 16})

@@ -120,7 +120,7 @@ def test_the_tangent_is_near_and_odd(device: str, tmp_path: Path, size: float) -
         _, lse = call(module, q, one, one, sm_scale=1.0, softcap=1.0)
         found.append(lse[0])
     assert torch.equal(found[0], -found[1])
-    torch.testing.assert_close(found[0].double(), x.double().tanh(), atol=0, rtol=2.0**-21)
+    torch.testing.assert_close(found[0].double(), x.double().tanh(), atol=0, rtol=2.0**-20)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_the_tangent_is_near_and_odd(device: str, tmp_path: Path, size: float) -
         (2.0**127, 1.0, 1.0),
         (3.4e38, 3.0, 0.25),
         (1e38, 1e15, 1e-30),
-        (1e25, 100.0, 1.0),
+        (1e25, 3.0, 1.0),
         (1e4, 1e15, 2e38),
         (1.0, 0.0, 2e38),
         (2.0**-126, 1.0, 1.0),

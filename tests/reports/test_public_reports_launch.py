@@ -252,8 +252,8 @@ def test_b50_no_length_is_compiled_anew() -> None:
     sizes = {
         "attention_fwd": dense,
         "attention_decode": step,
-        "attention_varlen": packed,
-        "attention_paged": packed | {"page_size"},
+        "attention_varlen": packed | {"total_kv"},
+        "attention_paged": packed | {"page_size", "max_seqlen_kv"},
     }
     for variant in catalog().values():
         if variant.spec.op != "attention_fwd":
