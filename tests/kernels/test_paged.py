@@ -107,48 +107,6 @@ def test_a_table_of_any_row_stride(device: str) -> None:
     assert torch.equal(o[0], expected[0])
 
 
-@pytest.mark.parametrize("name", NAMES[:2])
-@pytest.mark.parametrize("most", [None, 20])
-def test_lengths_out_of_range_are_cut(
-    device: str, tmp_path: Path, name: str, most: int | None
-) -> None:
-    """They are on the device, where no launcher sees them: the table has room for 3 pages of 8."""
-    store.write(parse(name), tmp_path)
-    kernel = load(name, [tmp_path])
-    k_cache, v_cache = torch.randn((2, 9, 8, 2, 16), generator=torch.manual_seed(0)).half()
-    cache = [x.to(device) for x in (k_cache, v_cache)]
-    q = queries(device, 25)[..., :16]
-    table = torch.arange(9, dtype=torch.int32, device=device).view(3, 3)
-    options = {"cu_seqlens_q": cumulative(device, 3, 5, 17), "max_seqlen_kv": most}
-
-    def call(lengths: tuple[int, ...], dtype: Any) -> Any:
-        seqlens = torch.tensor(lengths, dtype=dtype, device=device)
-        return kernel.attention_paged(q, *cache, table, seqlens, **options)
-
-    right = call((most or 24, 0, 5), torch.int32)
-    assert right[0].isfinite().all() and (right[1][:, 3:8] == -math.inf).all()
-    for wild in ((2**31 - 1, -1, 5), (25, -(2**31), 5), (most or 24, 0, 5)):
-        assert all(map(torch.equal, right, call(wild, torch.int32)))
-    for wild in ((2**40, -(2**40), 5), (2**32 + 1, -(2**32) + 7, 5)):
-        assert all(map(torch.equal, right, call(wild, torch.int64)))
-
-
-@pytest.mark.parametrize("name", NAMES[:2])
-def test_rows_past_the_end_of_q_are_none(device: str, tmp_path: Path, name: str) -> None:
-    store.write(parse(name), tmp_path)
-    kernel = load(name, [tmp_path])
-    cache = torch.randn((6, 8, 2, 16), generator=torch.manual_seed(0)).half().to(device)
-    table = torch.arange(6, dtype=torch.int32, device=device).view(2, 3)
-    lengths = torch.tensor([24, 9], dtype=torch.int32, device=device)
-
-    def call(*bounds: int) -> Any:
-        cu_seqlens_q = torch.tensor(bounds, dtype=torch.int32, device=device)
-        q = queries(device, 40)[..., :16]
-        return kernel.attention_paged(q, cache, cache, table, lengths, cu_seqlens_q=cu_seqlens_q)
-
-    assert all(map(torch.equal, call(0, 17, 40), call(0, 17, 10**6)))
-
-
 def test_a_cache_without_pages(device: str) -> None:
     none = torch.empty((0, 16, 2, D), dtype=torch.float16, device=device)
     table = torch.empty((2, 0), dtype=torch.int32, device=device)
