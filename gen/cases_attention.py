@@ -33,7 +33,7 @@ class Case:
         family: how q, k and v are drawn; a key of FAMILIES.
         fused: are q, k and v views of one buffer, so that no stride is the contiguous one?
         broadcast: has the bias one matrix for all heads, and the mask one for all sequences?
-        options: sm_scale and causal_offset, where they are not the defaults.
+        options: sm_scale, causal_offset and softcap, where they are not the usual ones.
     """
 
     name: str
@@ -67,6 +67,9 @@ def cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
     yield Case("very negative scores", 17, 2 * n + 3, family="negative")
     yield Case("negative sm_scale", 17, n + 3, options={"sm_scale": -0.3})
     yield Case("zero sm_scale", 17, n + 3, options={"sm_scale": 0.0})
+    if variant.spec.softcap:
+        yield Case("softcap 30", 70, 2 * n + 3, options={"softcap": 30.0})
+        yield Case("softcap 50, scale 10", 70, 2 * n + 3, family="large", options={"softcap": 50.0})
     if variant.spec.bias:
         yield Case("one bias for all heads", 17, n + 3, batch=2, broadcast=True)
     if variant.spec.mask:

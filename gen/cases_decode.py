@@ -29,7 +29,7 @@ class Case:
         page_size: keys a page, where the kernel takes pages.
         by_heads: is the cache laid out with heads before rows?
         splits: num_splits or split_size, where the launcher is not to choose.
-        options: sm_scale, causal_offset and window_size, where they are not the defaults.
+        options: sm_scale, causal_offset, window_size and softcap, where they are not the usual.
     """
 
     name: str
@@ -77,6 +77,10 @@ def cases(variant: Variant, *, long: bool = False) -> Iterator[Case]:
     yield Case("very negative scores", (2 * n + 3,), 2, family="negative", splits=three)
     yield Case("negative sm_scale", (n + 3,), splits=three, options={"sm_scale": -0.3})
     yield Case("zero sm_scale", (n + 3,), splits=three, options={"sm_scale": 0.0})
+    if variant.spec.softcap:
+        for cap in (30.0, 50.0):
+            options = {"softcap": cap}
+            yield Case(f"softcap {cap:g}", (n + 3,) * 16, 4, 2, 1, splits=three, options=options)
     yield from _placed(variant.spec, n)
     if long:
         yield Case("long rows", (8192, 5000), splits={"num_splits": 16})

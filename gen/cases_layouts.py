@@ -34,7 +34,7 @@ class PackedCase:
         wide: are the index tensors int64?
         page_size: keys a page (paged).
         cache: how the pages lie in memory (paged); a key of `verify_layouts.CACHES`.
-        options: sm_scale and causal_offset, where they are not the defaults.
+        options: sm_scale, causal_offset and softcap, where they are not the usual ones.
     """
 
     name: str
@@ -115,6 +115,9 @@ def _cases(variant: Variant) -> Iterator[PackedCase]:
     keys = tuple(chunk + prefix for chunk, prefix in zip(chunks, cached, strict=True))
     yield PackedCase("chunks on a cached prefix, one has none", chunks, keys, 6, 2)
     yield PackedCase("int64 lengths and pages", (3, 18), (n + 5, 20), wide=True)
+    if spec.softcap:
+        yield PackedCase("softcap 30", (64, 9), (n + 3, 2 * n), options={"softcap": 30.0})
+        yield PackedCase("softcap 50", (3, 66), (n + 3, 2 * n), options={"softcap": 50.0})
     if takes_offset(spec):
         offset = {"causal_offset": 2}
         yield PackedCase("one offset for all", (5, n + 3), (9, n), options=offset)

@@ -29,7 +29,6 @@ def names(variant: Variant) -> dict[str, Any]:
         # Are scores changed in natural units before the exponent, or is s the bare product?
         "natural_scores": spec.softcap or spec.alibi or spec.bias,
         "exponent_scale": "LOG2_E" if _natural_scores(spec) else "sm_scale * LOG2_E",
-        "natural_m": "m" if _natural_scores(spec) or spec.sinks else "m * sm_scale",
         "ranges": spec.causal or spec.window,
         "positions": _positions(spec),
         # Where no offset is given, does the kernel work out each sequence's own?

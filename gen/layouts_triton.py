@@ -35,13 +35,14 @@ LAYOUTS = {
         tensors={"q": "q", "k": "k", "v": "v", "o": "out"},
         strides={x: ("m" if x in "qo" else "n", "h") for x in "qkvo"},
         indices=("cu_seqlens_q", "cu_seqlens_kv"),
-        sizes={"total_q": "total_q", "num_sequences": "batch"},
+        sizes={"total_q": "total_q", "total_kv": "total_kv", "num_sequences": "batch"},
     ),
     "attention_paged": Layout(
         tensors={"q": "q", "k": "k_cache", "v": "v_cache", "o": "out"},
         strides={x: ("m", "h") if x in "qo" else ("p", "n", "h") for x in "qkvo"}
         | {"block_table": ("b",)},
         indices=("cu_seqlens_q", "block_table", "seqlens_kv"),
-        sizes={"total_q": "total_q", "num_sequences": "batch", "page_size": "page_size"},
+        sizes={"total_q": "total_q", "num_sequences": "batch", "page_size": "page_size"}
+        | {"max_seqlen_kv": "max_seqlen_kv"},
     ),
 }

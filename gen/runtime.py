@@ -5,7 +5,6 @@ Nothing is rendered here and nothing falls back in silence: what is not built ra
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from types import ModuleType
@@ -58,7 +57,7 @@ def attention(
         window_size: (left, right): keys seen before and after a query's own position; -1 is
             unbounded.
         sm_scale: any finite factor of q . k; 1 / sqrt(head_dim) where it is not given.
-        softcap: above 0; scores become softcap * tanh(score / softcap).
+        softcap: from 2**-126 to less than 2**128; scores become softcap * tanh(score / softcap).
         sinks: floating [heads_q]: one more logit in the denominator, without a value.
         alibi_slopes: float32 [heads_q] or [batch, heads_q]; scores lose slope * distance.
         bias: floating, broadcasts to [batch, heads_q, seqlen_q, seqlen_kv].
@@ -118,7 +117,7 @@ def check_tensors(**tensors: torch.Tensor) -> None:
 
 def window_of(window_size: Sequence[int]) -> tuple[int, int]:
     """(left, right), each -1 (unbounded) or more; raises a TypeError or ValueError for others."""
-    values = tuple(window_size)
+    values = tuple(window_size) if isinstance(window_size, Iterable) else ()
     if len(values) != 2 or any(isinstance(x, bool) or not isinstance(x, int) for x in values):
         raise TypeError(f"window_size: got {window_size!r}, allowed are two ints (left, right)")
     if min(values) < -1:
@@ -126,10 +125,17 @@ def window_of(window_size: Sequence[int]) -> tuple[int, int]:
     return values
 
 
+def check_number(name: str, value: float | None) -> None:
+    """Raise a TypeError unless an option is None or a number of Python's."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise TypeError(f"{name}: got {type(value).__name__}, allowed is a number")
+
+
 def check_softcap(softcap: float | None) -> None:
-    """Raise a ValueError unless a softcap is None or a finite number above 0."""
-    if softcap is not None and not (math.isfinite(softcap) and softcap > 0):
-        raise ValueError(f"softcap: got {softcap}, allowed is None or a finite number above 0")
+    """Hold a softcap to None or a number that float32 has as a normal one, or raise an error."""
+    check_number("softcap", softcap)
+    if softcap is not None and not 2.0**-126 <= softcap < 2.0**128:
+        raise ValueError(f"softcap: got {softcap}, allowed is from 2**-126 to less than 2**128")
 
 
 def _kernel(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from attngen.errors import InvalidSpec
+from attngen.runtime import window_of
 from attngen.runtime_layouts import attention_paged, attention_varlen
 from attngen.runtime_merge import merge_state, merge_states
 
@@ -45,7 +46,7 @@ def cascade_attention(
             keys at the last level as it has queries, which is not checked.
         window_size: not offered with more than one level: InvalidSpec.
         sm_scale: any finite factor of q . k; 1 / sqrt(head_dim) where it is not given.
-        softcap: above 0; scores become softcap * tanh(score / softcap).
+        softcap: from 2**-126 to less than 2**128; scores become softcap * tanh(score / softcap).
         alibi_slopes: not offered with more than one level: InvalidSpec.
         return_lse: also return the log-sum-exp.
         out: takes o, where it is given.
@@ -98,10 +99,9 @@ def _check_levels(
             )
     if len(levels) > 1:
         # Sequences that share a level's keys stand at positions of their own among them.
-        if tuple(window_size) != (-1, -1):
-            raise InvalidSpec(
-                f"window_size: got {tuple(window_size)}, allowed with several levels is (-1, -1)"
-            )
+        window = window_of(window_size)
+        if window != (-1, -1):
+            raise InvalidSpec(f"window_size: got {window}, allowed with several levels is (-1, -1)")
         if alibi_slopes is not None:
             raise InvalidSpec("alibi_slopes: got a tensor, allowed with several levels is None")
 

@@ -11,7 +11,7 @@ import torch
 
 from attngen.errors import InvalidSpec
 from attngen.finder import DTYPES, find
-from attngen.runtime import check_softcap, check_tensors, window_of
+from attngen.runtime import check_number, check_softcap, check_tensors, window_of
 from attngen.spec_attention import AttentionDecode
 
 
@@ -57,7 +57,7 @@ def attention_decode(
         window_size: (left, right): keys seen before and after a query's own position; -1 is
             unbounded.
         sm_scale: any finite factor of q . k; 1 / sqrt(head_dim) where it is not given.
-        softcap: above 0; scores become softcap * tanh(score / softcap).
+        softcap: from 2**-126 to less than 2**128; scores become softcap * tanh(score / softcap).
         sinks: floating [heads_q]: one more logit in the denominator, without a value.
         alibi_slopes: float32 [heads_q] or [batch, heads_q]; scores lose slope * distance.
         bias: refused; `attention` takes it.
@@ -120,6 +120,7 @@ def decode(
     causal_offset, softcap = options["causal_offset"], options["softcap"]
     window = window_of(options["window_size"])
     windowed = window != (-1, -1)
+    check_number("sm_scale", options["sm_scale"])
     check_softcap(softcap)
     # One query at the end of its keys sees them all, causal or not.
     causal = options["causal"] and not (q.shape[1] == 1 and causal_offset is None)

@@ -48,7 +48,9 @@ def attention_varlen(
         v: [total_kv, heads_kv, head_dim_v], like q.
         cu_seqlens_q: int32 or int64 [batch + 1], rising from 0: sequence b has the rows of q from
             cu_seqlens_q[b] up to cu_seqlens_q[b + 1]. Sequences may have no rows.
-        cu_seqlens_kv: int32 or int64 [batch + 1], the same for the rows of k and v.
+        cu_seqlens_kv: int32 or int64 [batch + 1], the same for the rows of k and v. Of either,
+            bounds below 0 or past the rows that there are count as those; where bounds fall, a
+            sequence is empty.
         max_seqlen_q: at least the queries of any sequence; the grid does not depend on it.
         max_seqlen_kv: at least the keys of any sequence.
         causal: query i sees key j when j <= i + causal_offset.
@@ -123,11 +125,13 @@ def attention_paged(
             pages laid out by heads (HND), of k and v in one buffer.
         v_cache: [num_pages, page_size, heads_kv, head_dim_v], like q, with strides of its own.
         block_table: int32 or int64 [batch, max_pages], rows of any stride.
-        seqlens_kv: int32 or int64 [batch], keys of each sequence, at most max_pages * page_size.
+        seqlens_kv: int32 or int64 [batch], keys of each sequence, at most max_pages * page_size; a
+            longer one is cut there, a negative one is 0.
         cu_seqlens_q: int32 or int64 [batch + 1], as in `attention_varlen`; one query each where it
             is not given: a step of decode, by the kernels of `attention_decode`.
         max_seqlen_q: at least the queries of any sequence; the grid does not depend on it.
-        max_seqlen_kv: at least the keys of any sequence; where given, the table has to have room.
+        max_seqlen_kv: at least the keys of any sequence; where given, the table has to have room
+            for them, and a longer sequence is cut there.
         num_splits: as in `attention_decode`; with cu_seqlens_q None, 0 or 1, for the keys of a row
             are then not split.
         split_size: likewise; with cu_seqlens_q None or 0.
@@ -135,7 +139,7 @@ def attention_paged(
         causal_offset: an int, or int32 or int64 [batch].
         window_size: (left, right).
         sm_scale: any finite factor of q . k.
-        softcap: above 0.
+        softcap: from 2**-126 to less than 2**128.
         sinks: floating [heads_q].
         alibi_slopes: float32 [heads_q] or [batch, heads_q].
         bias: not offered here: InvalidSpec.

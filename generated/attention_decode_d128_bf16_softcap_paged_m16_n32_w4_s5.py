@@ -51,8 +51,14 @@ def online_softmax_step(s, m, l, acc, scale_log2):
 
 @triton.jit
 def tanh(x):
-    """Hyperbolic tangent by one exp2; saturates at 1 and -1 whatever x."""
-    return 1.0 - 2.0 / (1.0 + tl.math.exp2(x * (2.0 * LOG2_E)))
+    """Hyperbolic tangent to a few units in the last place, however small x; odd, 1 at infinity.
+
+    Near 0, where what one exp2 gives would cancel, by the first terms of an odd series.
+    """
+    far = 1.0 - 2.0 / (1.0 + tl.math.exp2(tl.abs(x) * (2.0 * LOG2_E)))
+    x2 = x * x
+    near = ((0.01643758 * x2 - 0.05267181) * x2 + 0.13320725) * x2 - 0.33332947
+    return tl.where(tl.abs(x) < 0.55, x + x * x2 * near, tl.where(x < 0.0, -far, far))
 
 
 @triton.jit
@@ -181,7 +187,7 @@ def attention_decode_d128_bf16_softcap_paged_m16_n32_w4_s5(
         v_block = v_ptrs + v_rows[:, None]
         v = tl.load(v_block)
         s = tl.dot(q, k.T)
-        s = softcap * tanh(s * (sm_scale / softcap))
+        s = softcap * tanh(s * sm_scale * (1.0 / softcap))
         p, m, l, acc = online_softmax_step(s, m, l, acc, LOG2_E)
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
@@ -200,7 +206,7 @@ def attention_decode_d128_bf16_softcap_paged_m16_n32_w4_s5(
         v_block = v_ptrs + v_rows[:, None]
         v = tl.load(v_block, mask=seen[:, None], other=0.0)
         s = tl.dot(q, k.T)
-        s = softcap * tanh(s * (sm_scale / softcap))
+        s = softcap * tanh(s * sm_scale * (1.0 / softcap))
         s = tl.where(seen[None, :], s, float("-inf"))
         p, m, l, acc = online_softmax_step(s, m, l, acc, LOG2_E)
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
@@ -360,8 +366,12 @@ def attention_decode(
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
-    if not (math.isfinite(softcap) and softcap > 0):
-        raise ValueError(f"softcap: got {softcap}, allowed is any finite number above 0")
+    if isinstance(softcap, bool) or not isinstance(softcap, (int, float)):
+        raise TypeError(f"softcap: got {type(softcap).__name__}, allowed is a number")
+    if not 2.0**-126 <= softcap < 2.0**128:
+        raise ValueError(f"softcap: got {softcap}, allowed is from 2**-126 to less than 2**128")
+    # No score below 2**78 tells a larger one from 2**90 in float32.
+    softcap = min(softcap, 2.0**90)
     if out is None:
         out = q.new_empty((batch, seqlen_q, heads_q, HEAD_DIM_V.value))
     else:
@@ -538,6 +548,8 @@ def _check_rows(name: str, tensor: torch.Tensor, columns: int, q: torch.Tensor) 
 
 def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """Hold a tensor to q's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
     if tensor.device != q.device:
         raise TypeError(f"{name}: got device {tensor.device}, allowed is that of q ({q.device})")
     if not (tensor.is_cuda or _INTERPRETED):

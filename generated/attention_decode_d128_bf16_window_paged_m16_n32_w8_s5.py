@@ -418,6 +418,12 @@ def attention_decode(
         raise TypeError(f"causal_offset: got {causal_offset!r}, allowed is an int or a tensor")
     else:
         causal_offset = min(max(causal_offset, -(2**29)), 2**29)
+    if (
+        not isinstance(window_size, (tuple, list))
+        or len(window_size) != 2
+        or any(isinstance(w, bool) or not isinstance(w, int) for w in window_size)
+    ):
+        raise TypeError(f"window_size: got {window_size!r}, allowed are two ints (left, right)")
     if min(window_size) < -1:
         raise ValueError(f"window_size: got {window_size}, allowed is -1 (unbounded) and up")
     # Beyond any length; the limit keeps sums in int32.
@@ -603,6 +609,8 @@ def _check_rows(name: str, tensor: torch.Tensor, columns: int, q: torch.Tensor) 
 
 def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """Hold a tensor to q's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
     if tensor.device != q.device:
         raise TypeError(f"{name}: got device {tensor.device}, allowed is that of q ({q.device})")
     if not (tensor.is_cuda or _INTERPRETED):

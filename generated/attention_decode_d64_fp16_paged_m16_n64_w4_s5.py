@@ -527,6 +527,8 @@ def _check_rows(name: str, tensor: torch.Tensor, columns: int, q: torch.Tensor) 
 
 def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """Hold a tensor to q's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
     if tensor.device != q.device:
         raise TypeError(f"{name}: got device {tensor.device}, allowed is that of q ({q.device})")
     if not (tensor.is_cuda or _INTERPRETED):

@@ -48,8 +48,14 @@ def online_softmax_step(s, m, l, acc, scale_log2):
 
 @triton.jit
 def tanh(x):
-    """Hyperbolic tangent by one exp2; saturates at 1 and -1 whatever x."""
-    return 1.0 - 2.0 / (1.0 + tl.math.exp2(x * (2.0 * LOG2_E)))
+    """Hyperbolic tangent to a few units in the last place, however small x; odd, 1 at infinity.
+
+    Near 0, where what one exp2 gives would cancel, by the first terms of an odd series.
+    """
+    far = 1.0 - 2.0 / (1.0 + tl.math.exp2(tl.abs(x) * (2.0 * LOG2_E)))
+    x2 = x * x
+    near = ((0.01643758 * x2 - 0.05267181) * x2 + 0.13320725) * x2 - 0.33332947
+    return tl.where(tl.abs(x) < 0.55, x + x * x2 * near, tl.where(x < 0.0, -far, far))
 
 
 @triton.jit(
@@ -146,7 +152,7 @@ def attention_fwd_d128_bf16_causal_softcap_m64_n32_w4_s4(
         k = tl.load(k_ptrs + offset_k)
         v = tl.load(v_ptrs + offset_v)
         s = tl.dot(q, k.T)
-        s = softcap * tanh(s * (sm_scale / softcap))
+        s = softcap * tanh(s * sm_scale * (1.0 / softcap))
         p, m, l, acc = online_softmax_step(s, m, l, acc, LOG2_E)
         acc = tl.dot(p.to(tl.bfloat16), v, acc)
         offset_k += step_k
@@ -159,7 +165,7 @@ def attention_fwd_d128_bf16_causal_softcap_m64_n32_w4_s4(
         k = tl.load(k_ptrs + offset_k, mask=seen[:, None], other=0.0)
         v = tl.load(v_ptrs + offset_v, mask=seen[:, None], other=0.0)
         s = tl.dot(q, k.T)
-        s = softcap * tanh(s * (sm_scale / softcap))
+        s = softcap * tanh(s * sm_scale * (1.0 / softcap))
         visible = offs_n[None, :] <= last_key[:, None]
         s = tl.where(visible, s, float("-inf"))
         p, m, l, acc = online_softmax_step(s, m, l, acc, LOG2_E)
@@ -196,7 +202,7 @@ def attention_fwd(
         k: [batch, seqlen_kv, heads_kv, 128], bfloat16; heads_q is a
             multiple of heads_kv, and query head h reads head h // (heads_q // heads_kv).
         v: [batch, seqlen_kv, heads_kv, 128], bfloat16.
-        softcap: above 0; scores become softcap * tanh(score / softcap).
+        softcap: from 2**-126 to less than 2**128; scores become softcap * tanh(score / softcap).
         causal_offset: query i stands at key i + causal_offset: an int, or int32 or int64 [batch];
             seqlen_kv - seqlen_q where it is not given (bottom-right).
         sm_scale: any finite factor of the scores; 1 / sqrt(128) where it is not given.
@@ -223,6 +229,8 @@ def attention_fwd(
         raise ValueError(f"seqlen: got {seqlen_q} and {seqlen_kv}, allowed is less than 2**28")
     if sm_scale is None:
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
+    elif isinstance(sm_scale, bool) or not isinstance(sm_scale, (int, float)):
+        raise TypeError(f"sm_scale: got {type(sm_scale).__name__}, allowed is a number")
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
     offsets = None
@@ -238,13 +246,21 @@ def attention_fwd(
         raise TypeError(f"causal_offset: got {causal_offset!r}, allowed is an int or a tensor")
     else:
         causal_offset = min(max(causal_offset, -(2**29)), 2**29)
-    if not (math.isfinite(softcap) and softcap > 0):
-        raise ValueError(f"softcap: got {softcap}, allowed is any finite number above 0")
+    if isinstance(softcap, bool) or not isinstance(softcap, (int, float)):
+        raise TypeError(f"softcap: got {type(softcap).__name__}, allowed is a number")
+    if not 2.0**-126 <= softcap < 2.0**128:
+        raise ValueError(f"softcap: got {softcap}, allowed is from 2**-126 to less than 2**128")
+    # No score below 2**78 tells a larger one from 2**90 in float32.
+    softcap = min(softcap, 2.0**90)
     if out is None:
         out = q.new_empty((batch, seqlen_q, heads_q, HEAD_DIM_V.value))
     else:
         _check_rows("out", out, HEAD_DIM_V.value, q)
         _check_shape("out", out, (batch, seqlen_q, heads_q, HEAD_DIM_V.value))
+        if 0 in out.stride() and any(
+            n > 1 and stride == 0 for n, stride in zip(out.shape, out.stride(), strict=True)
+        ):
+            raise ValueError(f"out: got strides {tuple(out.stride())}, allowed are none of 0")
     lse = q.new_empty((batch, heads_q, seqlen_q), dtype=torch.float32)
     num_heads = batch * heads_q
     num_tiles = num_heads * triton.cdiv(seqlen_q, BLOCK_M.value)
@@ -312,6 +328,8 @@ def _check_rows(name: str, tensor: torch.Tensor, columns: int, q: torch.Tensor) 
 
 def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """Hold a tensor to q's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
     if tensor.device != q.device:
         raise TypeError(f"{name}: got device {tensor.device}, allowed is that of q ({q.device})")
     if not (tensor.is_cuda or _INTERPRETED):

@@ -148,10 +148,12 @@ def attention_fwd_d256_bf16_m64_n16_w4_s4(
         offset_k += step_k
         offset_v += step_v
 
+    # However large the scores, lse is finite; only where no key was seen it is not.
+    m = tl.where(m == float("-inf"), m, tl.minimum(tl.maximum(m * sm_scale, -3.4e38), 3.4e38))
     # One division, at the end. A row that saw no key is the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0
     o = acc * (1.0 / tl.where(is_empty, 1.0, l))[:, None]
-    lse = tl.where(is_empty, float("-inf"), m * sm_scale + tl.log(l))
+    lse = tl.where(is_empty, float("-inf"), m + tl.log(l))
     lse_ptrs = lse_ptr + batch_head.to(tl.int64) * seqlen_q + offs_m
     tl.store(lse_ptrs, lse, mask=offs_m < seqlen_q)
     tl.store(o_ptrs, o.to(tl.bfloat16), mask=(offs_m < seqlen_q)[:, None])
@@ -199,6 +201,8 @@ def attention_fwd(
         raise ValueError(f"seqlen: got {seqlen_q} and {seqlen_kv}, allowed is less than 2**28")
     if sm_scale is None:
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
+    elif isinstance(sm_scale, bool) or not isinstance(sm_scale, (int, float)):
+        raise TypeError(f"sm_scale: got {type(sm_scale).__name__}, allowed is a number")
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
     if out is None:
@@ -206,6 +210,10 @@ def attention_fwd(
     else:
         _check_rows("out", out, HEAD_DIM_V.value, q)
         _check_shape("out", out, (batch, seqlen_q, heads_q, HEAD_DIM_V.value))
+        if 0 in out.stride() and any(
+            n > 1 and stride == 0 for n, stride in zip(out.shape, out.stride(), strict=True)
+        ):
+            raise ValueError(f"out: got strides {tuple(out.stride())}, allowed are none of 0")
     lse = q.new_empty((batch, heads_q, seqlen_q), dtype=torch.float32)
     num_heads = batch * heads_q
     num_tiles = num_heads * triton.cdiv(seqlen_q, BLOCK_M.value)
@@ -270,6 +278,8 @@ def _check_rows(name: str, tensor: torch.Tensor, columns: int, q: torch.Tensor) 
 
 def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """Hold a tensor to q's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
     if tensor.device != q.device:
         raise TypeError(f"{name}: got device {tensor.device}, allowed is that of q ({q.device})")
     if not (tensor.is_cuda or _INTERPRETED):

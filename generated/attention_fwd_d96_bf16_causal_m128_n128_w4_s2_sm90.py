@@ -752,6 +752,10 @@ def attention_fwd(
     else:
         _check_rows("out", out, HEAD_DIM.value, q)
         _check_shape("out", out, tuple(q.shape))
+        if 0 in out.stride() and any(
+            n > 1 and stride == 0 for n, stride in zip(out.shape, out.stride(), strict=True)
+        ):
+            raise ValueError(f"out: got strides {tuple(out.stride())}, allowed are none of 0")
     lse = q.new_empty(plan.lse_shape, dtype=torch.float32)
     if plan.no_queries:
         return out, lse
@@ -787,6 +791,8 @@ def _plan(
         raise ValueError(f"seqlen: got {seqlen_q} and {seqlen_kv}, allowed is less than 2**28")
     if sm_scale is None:
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
+    elif isinstance(sm_scale, bool) or not isinstance(sm_scale, (int, float)):
+        raise TypeError(f"sm_scale: got {type(sm_scale).__name__}, allowed is a number")
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
     if torch.cuda.get_device_capability(q.device) != (9, 0):
@@ -1084,6 +1090,8 @@ def _check_rows(name: str, tensor: torch.Tensor, columns: int, q: torch.Tensor) 
 
 def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """Hold a tensor to q's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
     if tensor.device != q.device:
         raise TypeError(f"{name}: got device {tensor.device}, allowed is that of q ({q.device})")
     if not tensor.is_cuda:

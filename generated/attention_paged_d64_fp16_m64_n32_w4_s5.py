@@ -68,6 +68,7 @@ def find_sequence(tile, cu_seqlens_q_ptr, num_sequences):
         "total_q",
         "num_sequences",
         "page_size",
+        "max_seqlen_kv",
         "heads_q",
         "group_size",
         "heads_together",
@@ -96,6 +97,7 @@ def attention_paged_d64_fp16_m64_n32_w4_s5(
     total_q,
     num_sequences,
     page_size,
+    max_seqlen_kv,
     heads_q,
     group_size,
     heads_together,
@@ -115,13 +117,17 @@ def attention_paged_d64_fp16_m64_n32_w4_s5(
     batch, first_tile = find_sequence(tile, cu_seqlens_q_ptr, num_sequences)
     batch = tl.cast(batch, tl.int64)
     is_sequence = batch < num_sequences
-    first_q = tl.load(cu_seqlens_q_ptr + batch).to(tl.int64)
+    # Whatever the lengths, which no launcher saw, no row outside the tensors is read or written.
+    first_q = tl.load(cu_seqlens_q_ptr + batch)
+    first_q = tl.minimum(tl.maximum(first_q, 0), total_q).to(tl.int64)
     end_q = tl.load(cu_seqlens_q_ptr + batch + 1, mask=is_sequence, other=total_q)
+    end_q = tl.minimum(tl.maximum(end_q, first_q), total_q)
     seqlen_q = (end_q - first_q).to(tl.int32)
-    start_m = ((tile - first_tile) * BLOCK_M).to(tl.int32)
+    start_m = tl.maximum(((tile - first_tile) * BLOCK_M).to(tl.int32), 0)
     if start_m >= seqlen_q:
         return
-    seqlen_kv = tl.load(seqlens_kv_ptr + batch, mask=is_sequence, other=0).to(tl.int32)
+    own = tl.load(seqlens_kv_ptr + batch, mask=is_sequence, other=0)
+    seqlen_kv = tl.minimum(tl.maximum(own, 0), max_seqlen_kv).to(tl.int32)
 
     # Addresses, in 64 bits: a row times its stride may exceed 32.
     offs_m = start_m + tl.arange(0, BLOCK_M)
@@ -178,10 +184,12 @@ def attention_paged_d64_fp16_m64_n32_w4_s5(
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
         acc = tl.dot(p.to(tl.float16), v, acc)
 
+    # However large the scores, lse is finite; only where no key was seen it is not.
+    m = tl.where(m == float("-inf"), m, tl.minimum(tl.maximum(m * sm_scale, -3.4e38), 3.4e38))
     # One division, at the end. A row that saw no key is the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0
     o = acc * (1.0 / tl.where(is_empty, 1.0, l))[:, None]
-    lse = tl.where(is_empty, float("-inf"), m * sm_scale + tl.log(l))
+    lse = tl.where(is_empty, float("-inf"), m + tl.log(l))
     lse_ptrs = lse_ptr + head * total_q + first_q + offs_m
     tl.store(lse_ptrs, lse, mask=offs_m < seqlen_q)
     tl.store(o_ptrs, o.to(tl.float16), mask=(offs_m < seqlen_q)[:, None])
@@ -214,13 +222,15 @@ def attention_paged(
         block_table: int32 or int64 [batch, max_pages]: token t of sequence b is in slot
             t % page_size of page block_table[b, t // page_size]. Rows may be strided; entries past
             a sequence's last token may be anything.
-        seqlens_kv: int32 or int64 [batch]: keys of each sequence, at most max_pages * page_size.
+        seqlens_kv: int32 or int64 [batch]: keys of each sequence, at most max_pages * page_size; a
+            longer one is cut there, a negative one is 0.
         cu_seqlens_q: int32 or int64 [batch + 1], rising from 0: sequence b has the rows of q from
-            cu_seqlens_q[b] up to cu_seqlens_q[b + 1]; one row each where it is not given. Rows
-            after the last sequence have o = 0 and lse = -inf.
+            cu_seqlens_q[b] up to cu_seqlens_q[b + 1], as far as there are any; one row each where
+            it is not given. Rows after the last sequence have o = 0 and lse = -inf.
         max_seqlen_q: at least the queries of any sequence. No bound is needed here: each program
             finds its sequence by cu_seqlens_q.
-        max_seqlen_kv: at least the keys of any sequence; where given, the table is held to it.
+        max_seqlen_kv: at least the keys of any sequence; where given, the table has to have room
+            for them, and a longer sequence is cut there.
         sm_scale: any finite factor of the scores; 1 / sqrt(64) where it is not given.
         out: takes o, with any strides and a contiguous last dimension; allocated if not given.
 
@@ -261,10 +271,15 @@ def attention_paged(
                 f"block_table: got room for {max_pages} pages of {page_size} keys, allowed is room"
                 f" for max_seqlen_kv ({max_seqlen_kv})"
             )
+    else:
+        max_seqlen_kv = max_pages * page_size
+        _check_length("max_seqlen_kv", max_seqlen_kv)
     if heads_kv == 0 or heads_q % heads_kv:
         raise ValueError(f"heads_q: got {heads_q}, allowed is a multiple of heads_kv ({heads_kv})")
     if sm_scale is None:
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
+    elif isinstance(sm_scale, bool) or not isinstance(sm_scale, (int, float)):
+        raise TypeError(f"sm_scale: got {type(sm_scale).__name__}, allowed is a number")
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
     if out is None:
@@ -272,6 +287,10 @@ def attention_paged(
     else:
         _check_rows("out", out, ("total_q", "heads_q"), HEAD_DIM_V.value, q)
         _check_shape("out", out, (total_q, heads_q, HEAD_DIM_V.value))
+        if 0 in out.stride() and any(
+            n > 1 and stride == 0 for n, stride in zip(out.shape, out.stride(), strict=True)
+        ):
+            raise ValueError(f"out: got strides {tuple(out.stride())}, allowed are none of 0")
     lse = q.new_empty((heads_q, total_q), dtype=torch.float32)
     # As many tiles as the sequences need, whatever their lengths; see find_sequence.
     num_tiles = heads_q * (total_q // BLOCK_M.value + batch + 1) if total_q else 0
@@ -306,6 +325,7 @@ def attention_paged(
             total_q,
             batch,
             page_size,
+            max_seqlen_kv,
             heads_q,
             heads_q // heads_kv,
             min(HEADS_TOGETHER, heads_q),
@@ -339,6 +359,8 @@ def _check_rows(
 
 def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """Hold a tensor to q's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
     if tensor.device != q.device:
         raise TypeError(f"{name}: got device {tensor.device}, allowed is that of q ({q.device})")
     if not (tensor.is_cuda or _INTERPRETED):

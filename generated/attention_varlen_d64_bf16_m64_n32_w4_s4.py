@@ -66,6 +66,7 @@ def find_sequence(tile, cu_seqlens_q_ptr, num_sequences):
 @triton.jit(
     do_not_specialize=[
         "total_q",
+        "total_kv",
         "num_sequences",
         "heads_q",
         "group_size",
@@ -89,6 +90,7 @@ def attention_varlen_d64_bf16_m64_n32_w4_s4(
     stride_om,
     stride_oh,
     total_q,
+    total_kv,
     num_sequences,
     heads_q,
     group_size,
@@ -109,14 +111,19 @@ def attention_varlen_d64_bf16_m64_n32_w4_s4(
     batch, first_tile = find_sequence(tile, cu_seqlens_q_ptr, num_sequences)
     batch = tl.cast(batch, tl.int64)
     is_sequence = batch < num_sequences
-    first_q = tl.load(cu_seqlens_q_ptr + batch).to(tl.int64)
+    # Whatever the lengths, which no launcher saw, no row outside the tensors is read or written.
+    first_q = tl.load(cu_seqlens_q_ptr + batch)
+    first_q = tl.minimum(tl.maximum(first_q, 0), total_q).to(tl.int64)
     end_q = tl.load(cu_seqlens_q_ptr + batch + 1, mask=is_sequence, other=total_q)
+    end_q = tl.minimum(tl.maximum(end_q, first_q), total_q)
     seqlen_q = (end_q - first_q).to(tl.int32)
-    start_m = ((tile - first_tile) * BLOCK_M).to(tl.int32)
+    start_m = tl.maximum(((tile - first_tile) * BLOCK_M).to(tl.int32), 0)
     if start_m >= seqlen_q:
         return
-    first_kv = tl.load(cu_seqlens_kv_ptr + batch, mask=is_sequence, other=0).to(tl.int64)
+    first_kv = tl.load(cu_seqlens_kv_ptr + batch, mask=is_sequence, other=0)
+    first_kv = tl.minimum(tl.maximum(first_kv, 0), total_kv).to(tl.int64)
     end_kv = tl.load(cu_seqlens_kv_ptr + batch + 1, mask=is_sequence, other=0)
+    end_kv = tl.minimum(tl.maximum(end_kv, first_kv), total_kv)
     seqlen_kv = (end_kv - first_kv).to(tl.int32)
 
     # Addresses, in 64 bits: a row times its stride may exceed 32.
@@ -172,10 +179,12 @@ def attention_varlen_d64_bf16_m64_n32_w4_s4(
         offset_k += step_k
         offset_v += step_v
 
+    # However large the scores, lse is finite; only where no key was seen it is not.
+    m = tl.where(m == float("-inf"), m, tl.minimum(tl.maximum(m * sm_scale, -3.4e38), 3.4e38))
     # One division, at the end. A row that saw no key is the empty state: o = 0, lse = -inf.
     is_empty = l == 0.0
     o = acc * (1.0 / tl.where(is_empty, 1.0, l))[:, None]
-    lse = tl.where(is_empty, float("-inf"), m * sm_scale + tl.log(l))
+    lse = tl.where(is_empty, float("-inf"), m + tl.log(l))
     lse_ptrs = lse_ptr + head * total_q + first_q + offs_m
     tl.store(lse_ptrs, lse, mask=offs_m < seqlen_q)
     tl.store(o_ptrs, o.to(tl.bfloat16), mask=(offs_m < seqlen_q)[:, None])
@@ -206,7 +215,9 @@ def attention_varlen(
         cu_seqlens_q: int32 or int64 [batch + 1], rising from 0: sequence b has the rows of q from
             cu_seqlens_q[b] up to cu_seqlens_q[b + 1]. Rows after the last sequence have o = 0 and
             lse = -inf.
-        cu_seqlens_kv: int32 or int64 [batch + 1], the same for the rows of k and v.
+        cu_seqlens_kv: int32 or int64 [batch + 1], the same for the rows of k and v. Of either,
+            bounds below 0 or past the rows that there are count as those; where bounds fall, a
+            sequence is empty.
         max_seqlen_q: at least the queries of any sequence. No bound is needed here: each program
             finds its sequence by cu_seqlens_q.
         max_seqlen_kv: at least the keys of any sequence.
@@ -240,6 +251,8 @@ def attention_varlen(
         raise ValueError(f"heads_q: got {heads_q}, allowed is a multiple of heads_kv ({heads_kv})")
     if sm_scale is None:
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
+    elif isinstance(sm_scale, bool) or not isinstance(sm_scale, (int, float)):
+        raise TypeError(f"sm_scale: got {type(sm_scale).__name__}, allowed is a number")
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
     if out is None:
@@ -247,6 +260,10 @@ def attention_varlen(
     else:
         _check_rows("out", out, ("total_q", "heads_q"), HEAD_DIM_V.value, q)
         _check_shape("out", out, (total_q, heads_q, HEAD_DIM_V.value))
+        if 0 in out.stride() and any(
+            n > 1 and stride == 0 for n, stride in zip(out.shape, out.stride(), strict=True)
+        ):
+            raise ValueError(f"out: got strides {tuple(out.stride())}, allowed are none of 0")
     lse = q.new_empty((heads_q, total_q), dtype=torch.float32)
     # As many tiles as the sequences need, whatever their lengths; see find_sequence.
     num_tiles = heads_q * (total_q // BLOCK_M.value + batch + 1) if total_q else 0
@@ -275,6 +292,7 @@ def attention_varlen(
             out.stride(0),
             out.stride(1),
             total_q,
+            total_kv,
             batch,
             heads_q,
             heads_q // heads_kv,
@@ -309,6 +327,8 @@ def _check_rows(
 
 def _check_device(name: str, tensor: torch.Tensor, q: torch.Tensor) -> None:
     """Hold a tensor to q's device, and that to one that the kernel runs on."""
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"{name}: got {type(tensor).__name__}, allowed is a torch.Tensor")
     if tensor.device != q.device:
         raise TypeError(f"{name}: got device {tensor.device}, allowed is that of q ({q.device})")
     if not (tensor.is_cuda or _INTERPRETED):

@@ -130,7 +130,7 @@ ARGUMENT = (
     ),
     Edit(
         "templates/triton/partials/option_checks.jinja",
-        "{% if spec.window %}\n    if min",
+        "{% if spec.window %}\n    if (",
         "{% if spec.strided %}\n"
         "    if key_stride < 1:\n"
         '        raise ValueError(f"key_stride: got {key_stride}, allowed is 1 and up")\n'

@@ -120,10 +120,17 @@ def bad(q: Any) -> dict[str, tuple[dict[str, Any], type[Exception], str]]:
         "strides of q": ({"q": odd}, ValueError, r"q: got strides \(2064, 258, 129, 1\)"),
         "strides of v": ({"v": odd}, ValueError, "v: got strides"),
         "scale": ({"sm_scale": math.nan}, ValueError, "sm_scale: got nan"),
+        "a word as scale": ({"sm_scale": "1"}, TypeError, "sm_scale: got str, allowed is a number"),
+        "a tensor as scale": ({"sm_scale": q[0, 0, 0, 0]}, TypeError, "sm_scale: got Tensor"),
         "offset": ({"causal_offset": 1.5}, TypeError, "causal_offset: got float"),
         "switch": ({"causal_offset": True}, TypeError, "causal_offset: got bool"),
         "offsets": ({"causal_offset": torch.zeros(1)}, TypeError, "causal_offset: got Tensor"),
         "out's shape": ({"out": q[:, :3]}, ValueError, "out: got shape"),
+        "out's rows": (
+            {"out": q[:, :1].expand(1, 8, 2, 128)},
+            ValueError,
+            r"out: got strides \(2048, 0, 128, 1\), allowed are none of 0",
+        ),
         "out's dtype": ({"out": q.half()}, TypeError, "out: got torch.float16"),
     }
 

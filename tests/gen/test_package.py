@@ -56,7 +56,7 @@ ARROWS = {
     "runtime_decode": "errors finder runtime spec_attention",
     "runtime_layouts": "errors finder runtime runtime_decode spec_attention",
     "runtime_merge": "errors finder spec_merge",
-    "runtime_cascade": "errors runtime_layouts runtime_merge",
+    "runtime_cascade": "errors runtime runtime_layouts runtime_merge",
     "adapters": "runtime_merge",
     "runtime_softmax": "config errors finder spec_softmax store variant",
     "compile": "config context errors interpret ops render variant",

@@ -40,6 +40,7 @@ def test_a_captured_graph_follows_the_lengths_on_the_device(layout: str) -> None
     q, k, v = normal(300, 8, 128), normal(304, 2, 128), normal(304, 2, 128)
     cu = torch.tensor([0, 100, 300], dtype=torch.int32, device="cuda")
     table = torch.arange(38, dtype=torch.int32, device="cuda").view(2, 19)
+    # At first the second sequence claims 200 keys of the 152 that its pages hold: it has those.
     seqlens = cu.diff()
 
     def call() -> Any:
@@ -119,7 +120,8 @@ def test_b42_more_heads_than_a_grid_axis() -> None:
     assert torch.equal(attngen.attention(torch.zeros_like(v), torch.zeros_like(v), v), v)
 
 
-@pytest.mark.xfail(reason="dynamo does not trace a launcher yet: B46 is owed", strict=True)
+# torch._inductor of 2.11 uses torch.jit, which torch itself calls deprecated.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_b46_torch_compile_without_a_break(dynamic: bool) -> None:
     q, k, v = (normal(1, 128, 4, 64) for _ in range(3))

@@ -186,6 +186,11 @@ BAD: dict[str, Bad] = {
         ValueError,
         r"block_table: got room for 4 pages of 16 keys, allowed is room for max_seqlen_kv \(65\)",
     ),
+    "room for 2**28 keys": (
+        lambda c: {x: c[x][:, :1].expand(-1, 2**26, -1, -1) for x in ("k_cache", "v_cache")},
+        ValueError,
+        "max_seqlen_kv: got 268435456, allowed is from 0 to less than",
+    ),
     "lengths for another batch": (
         lambda c: {"seqlens_kv": c["seqlens_kv"][:2]},
         ValueError,

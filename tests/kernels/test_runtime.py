@@ -118,6 +118,16 @@ def bad(q: Any, k: Any, v: Any) -> dict[str, tuple[Any, type[Exception], str]]:
         "window of floats": ((q, k, v, {"window_size": (1.0, 2)}), TypeError, "window_size: got"),
         "softcap 0": ((q, k, v, {"softcap": 0.0}), ValueError, "softcap: got 0.0"),
         "softcap -1": ((q, k, v, {"softcap": -1.0}), ValueError, "softcap: got -1.0"),
+        "softcap 1e39": (
+            (q, k, v, {"softcap": 1e39}),
+            ValueError,
+            "softcap: got 1e.39, allowed is",
+        ),
+        "softcap 1e-300": (
+            (q, k, v, {"softcap": 1e-300}),
+            ValueError,
+            r"softcap: got 1e-300, allowed is from 2\*\*-126 to less than 2\*\*128",
+        ),
         "softcap NaN": ((q, k, v, {"softcap": math.nan}), ValueError, "softcap: got nan"),
         "NaN scale": ((q, k, v, {"sm_scale": math.nan}), ValueError, "sm_scale: got nan"),
         "infinite scale": ((q, k, v, {"sm_scale": math.inf}), ValueError, "sm_scale: got inf"),

@@ -100,6 +100,48 @@ def test_the_bounds_of_the_lengths_change_nothing(device: str, longest: tuple[in
     assert torch.equal(attngen.attention_varlen(q, k, v, *lengths, *longest, causal=True), expected)
 
 
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_lengths_out_of_range_are_cut(device: str, tmp_path: Path, name: str) -> None:
+    """They are on the device, where no launcher sees them: no row outside a tensor is read."""
+    store.write(parse(name), tmp_path)
+    kernel = load(name, [tmp_path])
+    q, k, v = packed(device, 40, 50, d=16)
+
+    def call(queries: tuple[int, ...], keys: tuple[int, ...], dtype: Any = torch.int32) -> Any:
+        bounds = [torch.tensor(x, dtype=dtype, device=device) for x in (queries, keys)]
+        return kernel.attention_varlen(q, k, v, *bounds, 40, 50)
+
+    right = call((0, 17, 40), (0, 20, 50))
+    for keys in ((0, 20, 51), (0, 20, 2**31 - 1), (-1, 20, 50), (-(2**31), 20, 10**6)):
+        assert all(map(torch.equal, right, call((0, 17, 40), keys)))
+    for queries in ((0, 17, 41), (0, 17, 2**31 - 1), (-1, 17, 40)):
+        assert all(map(torch.equal, right, call(queries, (0, 20, 50))))
+    far = 2**40 + 3
+    assert all(map(torch.equal, right, call((0, 17, far), (-far, 20, far), torch.int64)))
+    # Bounds that fall: a sequence that ends before it begins has no keys, or no rows.
+    right = call((0, 17, 40), (20, 20, 20))
+    assert all(map(torch.equal, right, call((0, 17, 40), (20, 5, -7))))
+    assert all(map(torch.equal, right, call((0, 17, 40), (far, far - 2, -far), torch.int64)))
+
+
+@given(
+    st.lists(st.integers(-(2**40), 2**40) | st.integers(-60, 60), min_size=1, max_size=4),
+    st.lists(st.integers(-(2**40), 2**40) | st.integers(-60, 60), min_size=4, max_size=4),
+)
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_no_bounds_lead_out_of_the_tensors(
+    device: str, tmp_path: Path, queries: list[int], keys: list[int]
+) -> None:
+    """What they give is not said; the interpreter, which runs this, refuses stray addresses."""
+    store.write(parse(NAMES[0]), tmp_path)
+    kernel = load(NAMES[0], [tmp_path])
+    tensors = packed(device, 40, 50, d=16)
+    bounds = [torch.tensor(x, device=device) for x in (queries, keys[: len(queries)])]
+    kernel.attention_varlen(*tensors, *bounds, 40, 50)
+
+
 def _joined(cached: Any, new: Any, cu_cached: Any, cu: Any) -> Any:
     """The rows of each sequence, the cached ones before the new ones, as numpy."""
     spans = [

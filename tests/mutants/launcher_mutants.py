@@ -167,6 +167,18 @@ CHECKS = (
         Edit('        _check_rows("out", out, HEAD_DIM_V.value, q)\n', ""),
     ),
     _unchecked(
+        "rows of out may overlap",
+        FULL,
+        "out of one row for all",
+        Edit("if 0 in out.stride() and any(", "if False and any("),
+    ),
+    _unchecked(
+        "the type of the scale is not checked",
+        FULL,
+        "a tensor as scale",
+        Edit("isinstance(sm_scale, bool) or not isinstance(sm_scale, (int, float))", "False"),
+    ),
+    _unchecked(
         "the scale is not checked",
         FULL,
         "a scale of NaN",
@@ -203,16 +215,44 @@ CHECKS = (
         Edit("if min(window_size) < -1:", "if False:"),
     ),
     _unchecked(
+        "the type of the window is not checked",
+        WINDOW,
+        "one number as window",
+        Edit("not isinstance(window_size, (tuple, list))", "False"),
+    ),
+    _unchecked(
         "a softcap of 0 is not checked",
         SOFTCAP,
         "a softcap of 0",
-        Edit("if not (math.isfinite(softcap) and softcap > 0):", "if not math.isfinite(softcap):"),
+        Edit("if not 2.0**-126 <= softcap < 2.0**128:", "if not 0.0 <= softcap < 2.0**128:"),
     ),
     _unchecked(
         "the softcap is not checked",
         SOFTCAP,
         "a softcap of NaN",
-        Edit("if not (math.isfinite(softcap) and softcap > 0):", "if softcap <= 0:"),
+        Edit("if not 2.0**-126 <= softcap < 2.0**128:", "if softcap <= 0:"),
+    ),
+    _unchecked(
+        "a softcap past float32 is not checked",
+        SOFTCAP,
+        "a softcap of 1e39",
+        Edit("if not 2.0**-126 <= softcap < 2.0**128:", "if not 2.0**-126 <= softcap < math.inf:"),
+    ),
+    _unchecked(
+        "the type of the softcap is not checked",
+        SOFTCAP,
+        "a tensor as softcap",
+        Edit("isinstance(softcap, bool) or not isinstance(softcap, (int, float))", "False"),
+    ),
+    _unchecked(
+        "the type of sinks is not checked",
+        SINKS,
+        "a list as sinks",
+        Edit(
+            'q\'s device, and that to one that the kernel runs on."""\n'
+            "    if not isinstance(tensor, torch.Tensor):",
+            'q\'s device, and that to one that the kernel runs on."""\n    if False:',
+        ),
     ),
     _unchecked(
         "the dtype of slopes is not checked",

@@ -97,6 +97,32 @@ FAR_LAYOUTS = frozenset(
 """The probes whose buffers are gigabytes, which have to stay untouched."""
 
 
+@probe("lengths past the table")
+def lengths_past_the_table(module: ModuleType, variant: Variant) -> set[str]:
+    """The second of two sequences claims more keys than its pages hold: it has those."""
+    case = PackedCase("past", (5, 12), (9, 32), 4, 2)
+    call = packed_call(variant, case) | {"max_seqlen_kv": None}
+    return _same(module, variant, call, {"seqlens_kv": call["seqlens_kv"] + torch.tensor([0, 99])})
+
+
+@probe("bounds past the rows")
+def bounds_past_the_rows(module: ModuleType, variant: Variant) -> set[str]:
+    """Each bound of queries and keys lies a little outside the tensors, if it can."""
+    call = packed_call(variant)
+    past = torch.tensor([-1, 0, 70])
+    bounds = {name: call[name] + past for name in ("cu_seqlens_q", "cu_seqlens_kv")}
+    return _same(module, variant, call, bounds)
+
+
+def _same(module: ModuleType, variant: Variant, call: dict[str, Any], changes: Any) -> set[str]:
+    """Do the changed arguments give the bits of the right call?"""
+    launch = getattr(module, variant.spec.op)
+    o, lse = launch(**call)
+    again, lse_again = launch(**call | changes)
+    checks = set() if torch.equal(o, again) else {"hard o"}
+    return checks if torch.equal(lse, lse_again) else checks | {"hard lse"}
+
+
 @probe("pages before and after the window")
 def pages_outside_the_window(module: ModuleType, variant: Variant) -> set[str]:
     """Pages that no query sees hold NaN, whether or not the sequence has tokens in them."""

@@ -107,6 +107,13 @@ PAGES = (
         Edit("seqlens_kv_ptr + batch,", "seqlens_kv_ptr,"),
     ),
     plant(
+        "a length past the table is not cut",
+        PAGED,
+        "lengths past the table",
+        "out of bounds",
+        Edit("tl.minimum(tl.maximum(own, 0), max_seqlen_kv)", "tl.maximum(own, 0)"),
+    ),
+    plant(
         "pages in 32 bits",
         PAGED,
         "pages 2**30 apart",
@@ -126,7 +133,7 @@ PAGES = (
         "one query each begins with the second",
         PAGED_CAUSAL,
         "one query each",
-        "out of bounds",
+        "NaN lse, NaN o",
         Edit("torch.arange(batch + 1,", "torch.arange(1, batch + 2,"),
     ),
 )

@@ -170,6 +170,17 @@ def huge_scores(module: ModuleType, variant: Variant) -> set[str]:
     return hold(module, variant, (q, k, v), sm_scale=1.0)
 
 
+@probe("scores past the end of float32")
+def scores_past_float32(module: ModuleType, variant: Variant) -> set[str]:
+    """Products of 2**24 and a scale of 2**120: half of the rows see nothing but such below 0."""
+    (q, k, v), _ = drawn(variant, Case("past", 16, 48))
+    q[...], k[...] = 1024.0, 1024.0
+    q[:, 8:] = -1024.0
+    o, lse = module.attention_fwd(q, k, v, sm_scale=2.0**120)
+    checks = {"NaN lse"} if not lse.isfinite().all() else set()
+    return checks if o.isfinite().all() else checks | {"NaN o"}
+
+
 @probe("out with room around it")
 def roomy_out(module: ModuleType, variant: Variant) -> set[str]:
     """Rows after the last one and columns after the last one stay as they are."""

@@ -39,7 +39,7 @@ class WrongCall:
         except (TypeError, ValueError) as error:
             fine = type(error) is self.error and str(error).startswith(self.words)
             return set() if fine else {"refusal"}
-        except (RuntimeError, ZeroDivisionError):
+        except (AttributeError, RuntimeError, ZeroDivisionError):
             return {"refusal"}
         return {"refusal"}
 
@@ -129,6 +129,18 @@ WRONG_CALLS = (
         with_(out=lambda call: call["q"].repeat_interleave(2, 3)[..., ::2]),
     ),
     WrongCall(
+        "out of one row for all",
+        ValueError,
+        "out: got strides (1088, 0, 16, 1)",
+        with_(out=lambda call: call["q"].clone()[:, :1].expand(-1, 17, -1, -1)),
+    ),
+    WrongCall(
+        "a tensor as scale",
+        TypeError,
+        "sm_scale: got Tensor",
+        with_(sm_scale=lambda _: torch.tensor(0.5)),
+    ),
+    WrongCall(
         "a scale of NaN", ValueError, "sm_scale: got nan", with_(sm_scale=lambda _: torch.nan)
     ),
     WrongCall(
@@ -161,6 +173,16 @@ WRONG_CALLS = (
         "window_size: got (-2, 0)",
         with_(window_size=lambda _: (-2, 0)),
     ),
+    WrongCall(
+        "one number as window", TypeError, "window_size: got 3", with_(window_size=lambda _: 3)
+    ),
+    WrongCall("a softcap of 1e39", ValueError, "softcap: got 1e+39", with_(softcap=lambda _: 1e39)),
+    WrongCall(
+        "a tensor as softcap",
+        TypeError,
+        "softcap: got Tensor",
+        with_(softcap=lambda _: torch.tensor(2.0)),
+    ),
     WrongCall("a softcap of 0", ValueError, "softcap: got 0.0", with_(softcap=lambda _: 0.0)),
     WrongCall(
         "a softcap of NaN", ValueError, "softcap: got nan", with_(softcap=lambda _: torch.nan)
@@ -177,6 +199,7 @@ WRONG_CALLS = (
         "sinks: got shape (3,)",
         with_(sinks=lambda call: call["sinks"][:3]),
     ),
+    WrongCall("a list as sinks", TypeError, "sinks: got list", with_(sinks=lambda _: [0.0] * 4)),
     WrongCall(
         "a mask of integers",
         TypeError,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from mutant import ALIBI, BIAS, MASK, SOFTCAP, Edit, plant
+from mutant import ALIBI, BIAS, MASK, SOFTCAP, SOFTCAP_FP32, Edit, plant
 
 _HIDE = 's = tl.where(visible, s, float("-inf"))'
-_CAP = "s = softcap * tanh(s * (sm_scale / softcap))"
+_CAP = "s = softcap * tanh(s * sm_scale * (1.0 / softcap))"
 
 SCORES = (
     plant(
@@ -14,14 +14,14 @@ SCORES = (
         "one short of a tile",
         "hard lse, hard o",
         Edit(f"        {_CAP}\n", "        s = s * sm_scale\n", count=2, at=1),
-        Edit(_HIDE, f"{_HIDE}\n        {_CAP.replace('(sm_scale / softcap)', '(1.0 / softcap)')}"),
+        Edit(_HIDE, f"{_HIDE}\n        {_CAP.replace('sm_scale * ', '')}"),
     ),
     plant(
         "the softcap does not divide",
         SOFTCAP,
         "whole tiles",
         "hard lse, hard o",
-        Edit("tanh(s * (sm_scale / softcap))", "tanh(s * sm_scale)", count=2),
+        Edit("tanh(s * sm_scale * (1.0 / softcap))", "tanh(s * sm_scale)", count=2),
     ),
     plant(
         "the softcap does not multiply back",
@@ -35,7 +35,7 @@ SCORES = (
         SOFTCAP,
         "whole tiles",
         "hard lse, hard o",
-        Edit("(sm_scale / softcap)", "(1.0 / softcap)", count=2),
+        Edit("s * sm_scale * (1.0 / softcap)", "s * (1.0 / softcap)", count=2),
     ),
     plant(
         "a tanh that overflows",
@@ -43,9 +43,16 @@ SCORES = (
         "scale 10",
         "NaN lse, NaN o",
         Edit(
-            "return 1.0 - 2.0 / (1.0 + tl.math.exp2(x * (2.0 * LOG2_E)))",
-            "e = tl.math.exp2(x * (2.0 * LOG2_E))\n    return (e - 1.0) / (e + 1.0)",
+            "far = 1.0 - 2.0 / (1.0 + tl.math.exp2(tl.abs(x) * (2.0 * LOG2_E)))",
+            "e = tl.math.exp2(tl.abs(x) * (2.0 * LOG2_E))\n    far = (e - 1.0) / (e + 1.0)",
         ),
+    ),
+    plant(
+        "a tanh that cancels near 0",
+        SOFTCAP_FP32,
+        "softcap 30",
+        "sharp head",
+        Edit("tl.abs(x) < 0.55", "tl.abs(x) < 0.0"),
     ),
     plant(
         "capped scores are scaled again",

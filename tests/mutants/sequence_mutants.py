@@ -147,6 +147,27 @@ SEQUENCES = (
         Edit("alibi_slopes_ptr + batch * stride_alibi_slopes_b", "alibi_slopes_ptr"),
     ),
     plant(
+        "a bound past the keys is not cut",
+        VARLEN,
+        "bounds past the rows",
+        "out of bounds",
+        Edit("    end_kv = tl.minimum(tl.maximum(end_kv, first_kv), total_kv)\n", ""),
+    ),
+    plant(
+        "a bound past the queries is not cut",
+        VARLEN,
+        "bounds past the rows",
+        "out of bounds",
+        Edit("    end_q = tl.minimum(tl.maximum(end_q, first_q), total_q)\n", ""),
+    ),
+    plant(
+        "a bound below 0 is not cut",
+        VARLEN,
+        "bounds past the rows",
+        "out of bounds",
+        Edit("tl.minimum(tl.maximum(first_kv, 0), total_kv)", "first_kv"),
+    ),
+    plant(
         "rows of packed keys in 32 bits",
         VARLEN,
         "packed keys 2**25 apart",

@@ -6,7 +6,7 @@ from mutant import CAUSAL, FULL, SINKS, Edit, plant
 
 _STEP = "online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)"
 _P_V = "acc = tl.dot(p.to(tl.float16), v, acc)"
-_LSE = 'lse = tl.where(is_empty, float("-inf"), m * sm_scale + tl.log(l))'
+_LSE = 'lse = tl.where(is_empty, float("-inf"), m + tl.log(l))'
 _SINK = "sink = tl.load(sinks_ptr + head * stride_sinks_h).to(tl.float32)"
 
 RECURRENCE = (
@@ -158,7 +158,14 @@ UNITS = (
         FULL,
         "whole tiles",
         "hard lse",
-        Edit("m * sm_scale + tl.log(l)", "m + tl.log(l)"),
+        Edit("tl.maximum(m * sm_scale, -3.4e38)", "tl.maximum(m, -3.4e38)"),
+    ),
+    plant(
+        "lse overflows with the scaled maximum",
+        FULL,
+        "scores past the end of float32",
+        "NaN lse",
+        Edit("tl.minimum(tl.maximum(m * sm_scale, -3.4e38), 3.4e38)", "m * sm_scale"),
     ),
     plant(
         "the scale is applied twice",
@@ -215,7 +222,7 @@ SINK = (
         SINKS,
         "whole tiles",
         "hard lse, hard o",
-        Edit("    m = m * sm_scale\n", ""),
+        Edit("tl.maximum(m * sm_scale, -3.4e38)", "tl.maximum(m, -3.4e38)"),
     ),
     plant(
         "acc is not rescaled for the sink",

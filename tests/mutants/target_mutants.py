@@ -101,8 +101,8 @@ HARMLESS = {
         "more queries than keys",
         "",
         Edit(
-            'tl.where(is_empty, float("-inf"), m * sm_scale + tl.log(l))',
-            "m * sm_scale + tl.log(l)",
+            'tl.where(is_empty, float("-inf"), m + tl.log(l))',
+            "m + tl.log(l)",
         ),
     ): "-inf + log(0) is -inf as well",
     plant(
