@@ -313,6 +313,8 @@ def attention_decode(
         raise ValueError(f"seqlen_q: got {seqlen_q} for {heads_q} heads, allowed are 2**30 rows")
     if sm_scale is None:
         sm_scale = 1.0 / math.sqrt(HEAD_DIM.value)
+    elif isinstance(sm_scale, bool) or not isinstance(sm_scale, (int, float)):
+        raise TypeError(f"sm_scale: got {type(sm_scale).__name__}, allowed is a number")
     elif not math.isfinite(sm_scale):
         raise ValueError(f"sm_scale: got {sm_scale}, allowed is any finite number")
     if out is None:

@@ -83,6 +83,8 @@ def attention_fwd_d128_fp32_m32_n16_w8_s2(
     sm_scale,
 ):
     """Compute the o and lse of BLOCK_M query rows of one head."""
+    # torch.compile passes a float in 64 bits.
+    sm_scale = tl.cast(sm_scale, tl.float32)
     # Which tile: up to heads_together heads vary fastest, so that they share k and v in the
     # cache; then the blocks of queries; then the groups of heads.
     num_tiles_m = tl.cdiv(seqlen_q, BLOCK_M)

@@ -104,6 +104,8 @@ def attention_paged_d128_bf16_m64_n32_w4_s5(
     sm_scale,
 ):
     """Compute the o and lse of BLOCK_M query rows of one head."""
+    # torch.compile passes a float in 64 bits.
+    sm_scale = tl.cast(sm_scale, tl.float32)
     # Which tile: up to heads_together heads vary fastest, so that they share k and v in the
     # cache; then the blocks of queries; then the groups of heads.
     num_tiles_m = total_q // BLOCK_M + num_sequences + 1

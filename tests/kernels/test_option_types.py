@@ -69,8 +69,6 @@ def test_a_launcher_names_an_option_of_the_wrong_type(
     device: str, folder: Path, op: str, what: str
 ) -> None:
     change, told = WRONG[what]
-    if op == "attention_decode" and "sm_scale" in change:
-        pytest.skip("the run-time face holds the scale of decode")
     call = arguments(op, device) | features(device)
     launcher(op, folder)(**call)
     with pytest.raises(TypeError, match=told):

@@ -146,8 +146,8 @@ PAGES = (
         "tails",
         "hard lse, hard o",
         Edit(
-            "table + (offs_n // page_size)",
-            "table + ((0 * offs_n + start_n) // page_size)",
+            "entry = offs_n.to(tl.uint32)",
+            "entry = (0 * offs_n + start_n).to(tl.uint32)",
             count=2,
         ),
     ),
@@ -156,7 +156,7 @@ PAGES = (
         DECODE_PAGED,
         "splits that cut blocks",
         "out of bounds",
-        Edit("tl.load(entries, mask=seen, other=0)", "tl.load(entries)"),
+        Edit("* stride_tp, mask=seen, other=0)", "* stride_tp)"),
     ),
     plant(
         "rows of the table follow each other",
@@ -165,7 +165,7 @@ PAGES = (
         "hard lse, hard o",
         Edit(
             "table = block_table_ptr + batch * stride_tb",
-            "table = block_table_ptr + batch * (seqlen_kv // page_size)",
+            "table = block_table_ptr + batch * (seqlen_kv // PAGE_SIZE)",
         ),
     ),
     plant(
@@ -173,7 +173,7 @@ PAGES = (
         DECODE_PAGED,
         "several queries",
         "NaN lse, NaN o",
-        Edit("k_rows = page * stride_kb +", "k_rows = page * page_size * stride_kn +", count=2),
+        Edit("k_rows = page * stride_kb +", "k_rows = page * PAGE_SIZE * stride_kn +", count=2),
     ),
     plant(
         "v has the pages of k and the slots of its own",
@@ -188,8 +188,8 @@ PAGES = (
         "tails",
         "NaN o",
         Edit(
-            "v = tl.load(v_ptrs + v_rows[:, None], mask=seen[:, None], other=0.0)",
-            "v = tl.load(v_ptrs + v_rows[:, None])",
+            "v = tl.load(v_block, mask=seen[:, None], other=0.0)",
+            "v = tl.load(v_block)",
         ),
     ),
 )

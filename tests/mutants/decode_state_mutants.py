@@ -11,8 +11,8 @@ STATES = (
         "a block a split",
         "hard lse, hard o",
         Edit(
-            "alpha = tl.math.exp2((m_i - reference) * (sm_scale * LOG2_E))",
-            "alpha = tl.where(is_split, 1.0, 0.0)",
+            "alpha_i = tl.math.exp2((m_i - reference) * (sm_scale * LOG2_E))",
+            "alpha_i = tl.where(is_split, 1.0, 0.0)",
         ),
     ),
     plant(
@@ -20,14 +20,14 @@ STATES = (
         DECODE,
         "a block a split",
         "hard lse, hard o",
-        Edit("l += tl.sum(l_i * alpha, 0)", "l += tl.sum(l_i, 0)"),
+        Edit("tl.sum(l_i * alpha_i, 0)", "tl.sum(l_i, 0)"),
     ),
     plant(
         "the merge rescales l alone",
         DECODE,
         "a block a split",
         "hard o",
-        Edit("acc += tl.sum(acc_i * alpha[:, None], 0)", "acc += tl.sum(acc_i, 0)"),
+        Edit("tl.sum(acc_i * alpha_i[:, None], 0)", "tl.sum(acc_i, 0)"),
     ),
     plant(
         "the merge takes natural exponents for base 2",
@@ -56,11 +56,11 @@ STATES = (
     plant(
         "the merge looks for m among the first splits",
         DECODE,
-        "twenty splits, the last the largest",
+        "eighty splits, the last the largest",
         "NaN lse, NaN o",
         Edit(
-            "m = tl.maximum(m, tl.max(m_i, 0))",
-            "m = tl.maximum(m, tl.max(m_i, 0)) if start_s == 0 else m",
+            "m_new = tl.maximum(m, tl.max(m_i, 0))",
+            "m_new = tl.maximum(m, tl.max(m_i, 0)) if start_s == 0 else m",
         ),
     ),
     plant(
@@ -68,21 +68,27 @@ STATES = (
         DECODE,
         "a block a split",
         "out of bounds",
-        Edit("is_split = start_s + offs_s < num_splits", "is_split = offs_s < BLOCK_S", count=2),
+        Edit("is_split = splits < num_splits", "is_split = offs_s < BLOCK_S"),
     ),
     plant(
-        "the acc of an empty split is read",
+        "the acc of an empty split is not written",
         DECODE,
         "a key a split",
         "NaN o",
-        Edit("mask=(l_i != 0.0)[:, None], other=0.0", "mask=is_split[:, None], other=0.0"),
+        Edit(
+            "acc.to(o_ptr.dtype.element_ty), mask=o_mask)",
+            "acc.to(o_ptr.dtype.element_ty), mask=o_mask & (l != 0.0)[:, None])",
+        ),
     ),
     plant(
         "splits that are all empty are not guarded",
         DECODE,
         "no keys",
         "NaN lse, NaN o",
-        Edit('reference = tl.where(m == float("-inf"), 0.0, m)\n', "reference = m\n"),
+        Edit(
+            'reference = tl.where(m_new == float("-inf"), 0.0, m_new)\n        alpha =',
+            "reference = m_new\n        alpha =",
+        ),
     ),
     plant(
         "states carry the logarithm of l",

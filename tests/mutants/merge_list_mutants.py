@@ -26,7 +26,7 @@ LISTS = (
         LIST,
         "9 states, empty ones among them",
         "NaN o",
-        Edit('o_i = tl.where((lse_i == float("-inf"))[:, None], nothing, o_i)', "o_i = o_i"),
+        Edit('o_i = tl.where((lse_i == float("-inf"))[:, None, None], nothing, o_i)', "o_i = o_i"),
     ),
     plant(
         "the one full state of many loses the sign of 0",
@@ -41,8 +41,8 @@ LISTS = (
         "empty states",
         "bits",
         Edit(
-            "o = tl.broadcast_to(nothing, [BLOCK_M, BLOCK_D])",
-            "o = tl.zeros([BLOCK_M, BLOCK_D], tl.float32)",
+            "o = tl.broadcast_to(nothing, [BLOCK_M, CHUNKS, BLOCK_C])",
+            "o = tl.zeros([BLOCK_M, CHUNKS, BLOCK_C], tl.float32)",
         ),
     ),
     plant(
@@ -107,7 +107,9 @@ LISTS = (
         "o as large as it gets",
         "hard o",
         Edit(" * (1.0 / total)", ""),
-        Edit("    # The scales may", "    o = o * (1.0 / total)[:, None]\n    # The scales may"),
+        Edit(
+            "    # The scales may", "    o = o * (1.0 / total)[:, None, None]\n    # The scales may"
+        ),
     ),
     plant(
         "many scales that add up to more than 1 overflow",

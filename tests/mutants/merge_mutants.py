@@ -57,14 +57,14 @@ EMPTY = (
         PAIR,
         "empty states",
         "NaN o, bits",
-        Edit("o_a = tl.where(a_is_empty[:, None], nothing, o_a)", "o_a = o_a"),
+        Edit("o_a = tl.where(a_is_empty[:, None, None], nothing, o_a)", "o_a = o_a"),
     ),
     plant(
         "the o of an empty state b is multiplied by 0",
         PAIR,
         "empty states",
         "NaN o, bits",
-        Edit("o_b = tl.where(b_is_empty[:, None], nothing, o_b)", "o_b = o_b"),
+        Edit("o_b = tl.where(b_is_empty[:, None, None], nothing, o_b)", "o_b = o_b"),
     ),
     plant(
         "a state that is alone loses the sign of 0",
@@ -95,8 +95,9 @@ WEIGHTS = (
         "o as large as it gets",
         "hard o",
         Edit(
-            "o = scale_a[:, None] * o_a + scale_b[:, None] * o_b",
-            "o = (w_a[:, None] * o_a + w_b[:, None] * o_b) * (1.0 / total)[:, None]",
+            "o = scale_a[:, None, None] * o_a + scale_b[:, None, None] * o_b",
+            "o = (w_a[:, None, None] * o_a + w_b[:, None, None] * o_b)"
+            " * (1.0 / total)[:, None, None]",
         ),
     ),
     plant(
@@ -132,16 +133,16 @@ WEIGHTS = (
         PAIR,
         "one row",
         "hard o",
-        Edit("scale_a[:, None] * o_a", "scale_b[:, None] * o_a"),
-        Edit("scale_b[:, None] * o_b", "scale_a[:, None] * o_b"),
+        Edit("scale_a[:, None, None] * o_a", "scale_b[:, None, None] * o_a"),
+        Edit("scale_b[:, None, None] * o_b", "scale_a[:, None, None] * o_b"),
     ),
     plant(
         "the scales are float16",
         PAIR,
         "whole tiles",
         "hard o",
-        Edit("[:, None] * o_a", "[:, None].to(tl.float16) * o_a"),
-        Edit("[:, None] * o_b", "[:, None].to(tl.float16) * o_b"),
+        Edit("None] * o_a", "None].to(tl.float16) * o_a"),
+        Edit("None] * o_b", "None].to(tl.float16) * o_b"),
     ),
     plant(
         "weights in base 2 of natural logarithms",
@@ -187,7 +188,7 @@ OUTPUTS = (
         PAIR,
         "some tokens without context",
         "NaN lse, NaN o, bits",
-        Edit("mask=in_range[:, None])", "mask=has_a[:, None])"),
+        Edit("mask=in_range[:, None, None])", "mask=has_a[:, None, None])"),
         Edit("lse, mask=in_range)", "lse, mask=has_a)"),
     ),
     plant(
@@ -251,7 +252,7 @@ OUTPUTS = (
         PAIR,
         "no lse is asked for",
         "given out",
-        Edit("    return out, out_lse\n\n\n_KERNEL", "    return out, lse_a\n\n\n_KERNEL"),
+        Edit("    return out, out_lse\n\n\n@", "    return out, lse_a\n\n\n@"),
     ),
     plant(
         "o is allocated in the dtype of the states",

@@ -69,7 +69,7 @@ PLACES = (
         PAIR,
         "three heads, th",
         "NaN lse, NaN o",
-        Edit("(start_m - first_token * heads).to(tl.int32) + offs_m", "offs_m"),
+        Edit("behind % heads + tl.arange", "0 * behind + tl.arange"),
     ),
     plant(
         "sequences are one long one, whatever their strides",
@@ -93,14 +93,14 @@ PLACES = (
         PAIR,
         "sequences",
         "out of bounds",
-        Edit("tl.cast(tokens, tl.int64) * heads - start_m", "tl.cast(tokens, tl.int64) * heads"),
+        Edit("token < tokens - first_token\n", "token < tokens\n"),
     ),
     plant(
         "padding columns are read and written",
         PAIR_PADDED,
         "strided",
         "out of bounds",
-        Edit(" & (offs_d < HEAD_DIM)[None, :]", "", count=3),
+        Edit(" & (offs_d < HEAD_DIM)", "", count=3),
     ),
     plant(
         "the last column is dropped",
@@ -128,7 +128,10 @@ PLACES = (
         PAIR,
         "tokens of both states 2**30 apart",
         "wrong address",
-        Edit("first_token = start_m // heads", "first_token = (start_m // heads).to(tl.int32)"),
+        Edit(
+            "(tile // heads).to(tl.int64) * BLOCK_M + behind // heads",
+            "tile // heads * BLOCK_M + behind // heads",
+        ),
     ),
     plant(
         "a sequence times its stride in 32 bits",
