@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 import torch
 
-from attngen.errors import InvalidSpec
+from attngen.errors import InvalidSpec, NotGenerated
 from attngen.runtime import window_of
+from attngen.runtime_decode import decode
 from attngen.runtime_layouts import attention_paged, attention_varlen
 from attngen.runtime_merge import merge_state, merge_states
 
 Level = tuple[torch.Tensor, ...]
+
+MOST_ROWS = 256
+"""Of one KV head: with more, the tiles of `attention_decode` read the keys too often."""
+_UNUSED = {
+    "causal": False,
+    "causal_offset": None,
+    "window_size": (-1, -1),
+    "sinks": None,
+    "alibi_slopes": None,
+}
 
 
 def cascade_attention(
@@ -32,8 +45,9 @@ def cascade_attention(
     The definition is `attngen.reference.cascade_attention`. A query's keys are those that its group
     has at each level, joined, outermost first; keys that a group of many sequences shares are read
     once for all of them. Each level is one call of `attention_varlen` or `attention_paged`, whose
-    state (o, lse) has o in the type of q; `merge_states` joins them. Nothing is brought to the
-    host.
+    state (o, lse) has o in the type of q; `merge_states` joins them. A level that few queries of
+    one group share is a step of `attention_decode`, which splits its keys over the GPU, where that
+    kernel is built. Nothing is brought to the host.
 
     Args:
         q: [total_q, heads_q, head_dim], float16, bfloat16 or float32.
@@ -106,15 +120,43 @@ def _check_levels(
             raise InvalidSpec("alibi_slopes: got a tensor, allowed with several levels is None")
 
 
-def _attend(q: torch.Tensor, level: Level, **options: object) -> tuple[torch.Tensor, torch.Tensor]:
+def _attend(q: torch.Tensor, level: Level, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """The state of one level."""
-    attn: dict[str, object] = {"return_lse": True, **options}
+    *cache, cu_q = level if len(level) == 5 else (*level[:2], level[3], level[2])
+    if set(options) == {"sm_scale", "softcap", "out"} and _is_step(q, cache, cu_q):
+        with suppress(NotGenerated):
+            return _step(q, cache, **options)
+    attn: dict[str, Any] = {"return_lse": True, **options}
     if len(level) == 4:
-        k, v, cu_q, cu_kv = level
-        state = attention_varlen(q, k, v, cu_q, cu_kv, q.shape[0], k.shape[0], **attn)  # type: ignore[arg-type]
+        k, v, _, cu_kv = level
+        state = attention_varlen(q, k, v, cu_q, cu_kv, q.shape[0], k.shape[0], **attn)
     else:
-        *cache, cu_q = level
         attn |= {"cu_seqlens_q": cu_q, "max_seqlen_q": q.shape[0]}
-        state = attention_paged(q, *cache, **attn)  # type: ignore[arg-type]
+        state = attention_paged(q, *cache, **attn)
     assert isinstance(state, tuple)
     return state
+
+
+def _is_step(q: torch.Tensor, cache: Sequence[torch.Tensor], cu_q: torch.Tensor) -> bool:
+    """Do all queries share the level's keys, and are they few? Not where an argument is wrong."""
+    if not all(isinstance(x, torch.Tensor) for x in (q, *cache, cu_q)):
+        return False
+    if cu_q.shape != (2,) or q.dim() != 3 or cache[0].dim() < 3 or not cache[0].shape[-2]:
+        return False
+    return q.shape[0] * q.shape[1] // cache[0].shape[-2] <= MOST_ROWS
+
+
+def _step(
+    q: torch.Tensor, cache: Sequence[torch.Tensor], out: torch.Tensor, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The state of a level that all queries share: one sequence, every row of q a query of it."""
+    layout: dict[str, Any] = {"out": out[None]}
+    if len(cache) == 3:
+        k, v, cu_kv = cache
+        k, v = k[None], v[None]
+        layout["seqlens_kv"] = cu_kv[1:]
+    else:
+        k, v, table, lengths = cache
+        layout |= {"block_table": table, "seqlens_kv": lengths}
+    o, lse = decode(q[None], k, v, layout, _UNUSED | options)
+    return o[0], lse[0]

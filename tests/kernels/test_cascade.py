@@ -14,7 +14,14 @@ torch = pytest.importorskip("torch", reason="kernels need torch")
 pytest.importorskip("triton", reason="kernels need triton")
 
 import attngen  # noqa: E402
-from attngen import InvalidSpec, runtime_layouts, runtime_merge, store  # noqa: E402
+from attngen import (  # noqa: E402
+    InvalidSpec,
+    runtime_cascade,
+    runtime_decode,
+    runtime_layouts,
+    runtime_merge,
+    store,
+)
 from attngen.reference import cascade_attention, error_budget  # noqa: E402
 from attngen.variant import parse  # noqa: E402
 
@@ -30,6 +37,11 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     for op, tile in TILES.items():
         for features in FEATURES:
             store.write(parse(f"{op}_d{D}_bf16{features}_{tile}"), folder)
+    for features in ("", "_softcap"):
+        for layout in ("", "_paged"):
+            store.write(
+                parse(f"attention_decode_d{D}_bf16{features}{layout}_m16_n16_w1_s1"), folder
+            )
     for op in ("merge_state", "merge_states"):
         store.write(parse(f"{op}_d{D}_bf16_m8_w1_s1"), folder)
     with pytest.MonkeyPatch.context() as patch:
@@ -42,6 +54,7 @@ def kernels(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def forget() -> None:
     runtime_layouts._kernel.cache_clear()
     runtime_merge._kernel.cache_clear()
+    runtime_decode._kernel.cache_clear()
 
 
 def rows(device: str, count: int, heads: int, seed: int) -> Any:
@@ -156,6 +169,28 @@ def test_levels_may_be_of_both_kinds(device: str) -> None:
     o, lse = attngen.cascade_attention(q, mixed, causal=True, return_lse=True)
     same, lse_same = attngen.cascade_attention(q, levels, causal=True, return_lse=True)
     assert torch.equal(o, same) and torch.equal(lse, lse_same)
+
+
+@pytest.mark.parametrize("page_size", [None, 16])
+def test_what_few_queries_all_share_is_a_step_of_decode(device: str, page_size: int | None) -> None:
+    q, (level, _, last) = rows(device, 12, 4, 0), three_levels(device)
+    given = level if page_size is None else paged(device, level, page_size)
+    o = attngen.cascade_attention(q, [given, last], causal=True)
+    k, v, *_ = level
+    step, lse = attngen.attention_decode(q[None], k[None], v[None], return_lse=True)
+    own, own_lse = attngen.cascade_attention(q, [last], causal=True, return_lse=True)
+    assert torch.equal(o, attngen.merge_state(step[0], lse[0], own, own_lse)[0])
+
+
+def test_what_many_queries_share_is_packed_attention(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    q, (level, _, last) = rows(device, 12, 4, 0), three_levels(device)
+    step = attngen.cascade_attention(q, [level, last], causal=True)
+    monkeypatch.setattr(runtime_cascade, "MOST_ROWS", 23)
+    monkeypatch.setattr(runtime_cascade, "decode", None)
+    packed_ = attngen.cascade_attention(q, [level, last], causal=True)
+    torch.testing.assert_close(step, packed_, atol=2.0**-7, rtol=2.0**-7)
 
 
 def test_one_level_is_varlen(device: str) -> None:
