@@ -8,7 +8,7 @@ import torch
 
 from attngen import finder, store
 from attngen.bench_cell import Cell
-from attngen.spec_softmax import Softmax, SoftmaxTopk
+from attngen.spec_softmax import MOST_SINGLE, Softmax, SoftmaxTopk
 from attngen.timing import TORCH_DTYPES, Call
 from attngen.variant import Variant, parse
 
@@ -35,7 +35,7 @@ def _cell(dtype: str, shape: tuple[int, int]) -> Cell:
     x = torch.randn(shape, device="cuda", dtype=TORCH_DTYPES[dtype])
     out = torch.empty_like(x)
     return Cell(
-        Softmax(columns=shape[1], dtype=dtype, single=True),
+        _spec(dtype, shape[1]),
         {"rows": shape[0], "columns": shape[1]},
         "tbps",
         2.0 * x.nbytes,
@@ -43,6 +43,12 @@ def _cell(dtype: str, shape: tuple[int, int]) -> Cell:
         peers=lambda: {"torch": lambda: torch.softmax(x, -1, out=out)},
         bounds={"copy": lambda: out.copy_(x)},
     )
+
+
+def _spec(dtype: str, columns: int) -> Softmax:
+    """What is asked for: whole rows on the chip, as far as they fit."""
+    single = columns <= MOST_SINGLE
+    return Softmax(columns=columns, dtype=dtype, single=single, online=not single)
 
 
 def topk_cells(dtypes: Iterable[str], backend: str) -> Iterator[Cell]:
@@ -77,15 +83,17 @@ def _variants() -> list[Variant]:
 
 
 def _built(dtype: str, columns: int) -> list[Variant]:
-    """The kernels of plain softmax that take rows of this length."""
-    return [
+    """The kernels of plain softmax for rows of this length; of `single` the narrowest that fit."""
+    variants = [
         variant
         for variant in _variants()
         if isinstance(variant.spec, Softmax)
         and variant.spec.dtype == dtype
         and variant.spec.switched_on == (variant.spec.algorithm,)
-        and not (variant.spec.single and variant.spec.columns < columns)
     ]
+    widths = [v.spec.columns for v in variants if v.spec.single and v.spec.columns >= columns]
+    narrowest = min(widths, default=0)
+    return [v for v in variants if not v.spec.single or v.spec.columns == narrowest]
 
 
 def _softmax(variant: Variant, x: torch.Tensor, out: torch.Tensor) -> Call:

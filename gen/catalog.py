@@ -15,12 +15,13 @@ from attngen.spec_attention import (
 )
 from attngen.spec_merge import MergeState, MergeStates
 from attngen.spec_softmax import Softmax, SoftmaxTopk
+from attngen.tiles_decode import wide_config
 from attngen.variant import Variant
 
 HEAD_DIMS = (32, 64, 96, 128, 256)
 MERGE_HEAD_DIMS = (64, 128, 256)
 LAYOUTS = (AttentionVarlen, AttentionPaged)
-SINGLE_COLUMNS = (256, 1024, 8192, 32768)
+SINGLE_COLUMNS = tuple(2**i for i in range(7, 16))
 LONG_COLUMNS = 262144
 
 
@@ -61,6 +62,11 @@ def _decode_specs() -> Iterator[AttentionDecode]:
             yield AttentionDecode(head_dim=128, dtype="bf16", paged=True, **{feature.name: True})
 
 
+def _is_shared(spec: AttentionDecode) -> bool:
+    """Is it what a cascade asks of a prefix that many queries share?"""
+    return spec.dtype != "fp32" and spec.head_dim <= 128 and spec.switched_on in ((), ("paged",))
+
+
 def _merge_specs() -> Iterator[MergeState | MergeStates]:
     """Every head dim in every dtype; then what else splits, cascades and adapters take."""
     for spec in (MergeState, MergeStates):
@@ -96,4 +102,6 @@ def catalog() -> dict[str, Variant]:
         for spec in specs()
         if why_no_tile(spec, backend) is None
     ]
+    wide = [spec for spec in specs() if isinstance(spec, AttentionDecode) and _is_shared(spec)]
+    variants += [Variant(spec, wide_config(spec)) for spec in wide]
     return {variant.name: variant for variant in variants}

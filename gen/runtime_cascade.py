@@ -37,6 +37,7 @@ def cascade_attention(
     sm_scale: float | None = None,
     softcap: float | None = None,
     alibi_slopes: torch.Tensor | None = None,
+    max_seqlen_q: int | None = None,
     return_lse: bool = False,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
@@ -62,6 +63,8 @@ def cascade_attention(
         sm_scale: any finite factor of q . k; 1 / sqrt(head_dim) where it is not given.
         softcap: from 2**-126 to less than 2**128; scores become softcap * tanh(score / softcap).
         alibi_slopes: not offered with more than one level: InvalidSpec.
+        max_seqlen_q: at least the queries of any sequence of the last level, where that is known:
+            with 1, and as many rows of q as sequences, a last level in pages is a step of decode.
         return_lse: also return the log-sum-exp.
         out: takes o, where it is given.
 
@@ -76,8 +79,11 @@ def cascade_attention(
         ValueError: for an argument of the wrong shape, strides or value.
     """
     _check_levels(levels, window_size, alibi_slopes)
+    if max_seqlen_q is not None and (type(max_seqlen_q) is not int or max_seqlen_q < 1):
+        raise ValueError(f"max_seqlen_q: got {max_seqlen_q!r}, allowed is an int from 1")
     if len(levels) == 1:
         last = {"causal": causal, "sinks": sinks, "window_size": window_size}
+        last |= {"max_seqlen_q": max_seqlen_q}
         last |= {"alibi_slopes": alibi_slopes, "out": out}
         o, lse = _attend(q, levels[0], sm_scale=sm_scale, softcap=softcap, **last)
         return (o, lse) if return_lse else o
@@ -86,7 +92,8 @@ def cascade_attention(
     lses = q.new_empty((len(levels), q.shape[1], q.shape[0]), dtype=torch.float32)
     for n, level in enumerate(levels):
         # The sink is one more state, merged once: with the last level's.
-        last = {"causal": causal, "sinks": sinks} if n == len(levels) - 1 else {}
+        last = {"causal": causal, "sinks": sinks, "max_seqlen_q": max_seqlen_q}
+        last = last if n == len(levels) - 1 else {}
         _, lse = _attend(q, level, sm_scale=sm_scale, softcap=softcap, out=states[n], **last)
         lses[n].copy_(lse)
     if len(levels) == 2:
@@ -120,7 +127,9 @@ def _check_levels(
             raise InvalidSpec("alibi_slopes: got a tensor, allowed with several levels is None")
 
 
-def _attend(q: torch.Tensor, level: Level, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def _attend(
+    q: torch.Tensor, level: Level, max_seqlen_q: int | None = None, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The state of one level."""
     *cache, cu_q = level if len(level) == 5 else (*level[:2], level[3], level[2])
     if set(options) == {"sm_scale", "softcap", "out"} and _is_step(q, cache, cu_q):
@@ -131,7 +140,8 @@ def _attend(q: torch.Tensor, level: Level, **options: Any) -> tuple[torch.Tensor
         k, v, _, cu_kv = level
         state = attention_varlen(q, k, v, cu_q, cu_kv, q.shape[0], k.shape[0], **attn)
     else:
-        attn |= {"cu_seqlens_q": cu_q, "max_seqlen_q": q.shape[0]}
+        one_each = max_seqlen_q == 1 and cu_q.shape[0] == q.shape[0] + 1
+        attn |= {} if one_each else {"cu_seqlens_q": cu_q, "max_seqlen_q": q.shape[0]}
         state = attention_paged(q, *cache, **attn)
     assert isinstance(state, tuple)
     return state

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from attngen.errors import InvalidSpec
-from attngen.finder import DTYPES, find
+from attngen.errors import InvalidSpec, NotGenerated
+from attngen.finder import DTYPES, find, load
 from attngen.runtime import check_number, check_softcap, check_tensors, window_of
 from attngen.spec_attention import AttentionDecode
+from attngen.tiles_decode import wide_config
+from attngen.variant import Variant
+
+FEW_ROWS = 32
+"""Queries times heads of a group: more are too many for tiles of 16."""
 
 
 def attention_decode(
@@ -141,6 +147,7 @@ def decode(
         sinks="sinks" in given,
         paged="block_table" in layout,
         device=q.device,
+        wide=q.shape[1] * (q.shape[2] // max(1, k.shape[2])) > FEW_ROWS,
     )
     state: tuple[torch.Tensor, torch.Tensor] = kernel.attention_decode(
         q, k, v, **layout, sm_scale=options["sm_scale"], **given
@@ -150,12 +157,24 @@ def decode(
 
 @lru_cache(maxsize=1024)
 def _kernel(
-    head_dim: int, head_dim_v: int, dtype: torch.dtype, *, device: torch.device, **features: bool
+    head_dim: int,
+    head_dim_v: int,
+    dtype: torch.dtype,
+    *,
+    device: torch.device,
+    wide: bool,
+    **features: bool,
 ) -> ModuleType:
-    """The module of the kernel for a spec and a GPU: its tile does not depend on the shape."""
+    """The module of the kernel for a spec and a GPU: its tile does not depend on the batch.
+
+    For many rows of a KV head it is that of `tiles_decode.wide_config`, where that is built.
+    """
     if dtype not in DTYPES:
         raise InvalidSpec(f"dtype: got {dtype}, allowed are {', '.join(map(str, DTYPES))}")
     spec = AttentionDecode(
         head_dim=head_dim, head_dim_v=head_dim_v, dtype=DTYPES[dtype], **features
     )
+    if wide:
+        with suppress(NotGenerated):
+            return load(Variant(spec, wide_config(spec)).name)
     return find(spec, device=device)

@@ -64,6 +64,11 @@ def default_config(spec: AttentionDecode, backend: str) -> TileConfig:
     )
 
 
+def wide_config(spec: AttentionDecode) -> TileConfig:
+    """The tile for many rows of a KV head, which would otherwise read the keys many times."""
+    return replace(default_config(spec, "triton"), block_m=64, num_warps=4)
+
+
 def candidates(spec: AttentionDecode, backend: str) -> Iterator[TileConfig]:
     """The tiles that tuning tries, the default one first; none of a family that cannot do the spec.
 

@@ -193,6 +193,24 @@ def test_what_many_queries_share_is_packed_attention(
     torch.testing.assert_close(step, packed_, atol=2.0**-7, rtol=2.0**-7)
 
 
+def test_a_last_level_of_one_query_each_is_a_step_of_decode(device: str) -> None:
+    q, keys = rows(device, 3, 4, 0), (9, 4, 17)
+    level = paged(device, packed(device, (1, 1, 1), keys, 9), 16)
+    prefix = packed(device, (3,), (40,), 1)
+    o, lse = attngen.cascade_attention(
+        q, [prefix, level], causal=True, max_seqlen_q=1, return_lse=True
+    )
+    hold(q, [prefix, packed(device, (1, 1, 1), keys, 9)], o, lse, causal=True)
+    alone = attngen.cascade_attention(q, [level], max_seqlen_q=1)
+    assert torch.equal(alone, attngen.attention_paged(q, *level[:4]))
+    # Two of three sequences have a query, so that not every row has a sequence of its own.
+    two = (*level[:4], lengths(device, 1, 0, 1))
+    o = attngen.cascade_attention(q[::2], [two], max_seqlen_q=1)
+    torch.testing.assert_close(o, alone[::2], atol=2.0**-7, rtol=2.0**-7)
+    with pytest.raises(ValueError, match="max_seqlen_q: got 0, allowed is an int from 1"):
+        attngen.cascade_attention(q, [level], max_seqlen_q=0)
+
+
 def test_one_level_is_varlen(device: str) -> None:
     q, level = rows(device, 12, 4, 0), packed(device, (3, 4, 5), (9, 4, 17), 9)
     o = attngen.cascade_attention(q, [level], causal=True)

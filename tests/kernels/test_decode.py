@@ -17,7 +17,9 @@ from hypothesis import strategies as st  # noqa: E402
 
 import attngen  # noqa: E402
 from attngen import InvalidSpec, NotGenerated, load, runtime_decode, store  # noqa: E402
-from attngen.variant import parse  # noqa: E402
+from attngen.ops import default_config  # noqa: E402
+from attngen.tiles_decode import wide_config  # noqa: E402
+from attngen.variant import Variant, parse  # noqa: E402
 from attngen.verify import verify  # noqa: E402
 
 NAMES = [
@@ -221,6 +223,25 @@ def test_more_splits_than_blocks_are_no_splits_at_all(device: str, dense: Module
     right = dense.attention_decode(q, k, k, num_splits=3)
     for num_splits in (4, 1000, 2**31 - 1):
         assert all(map(torch.equal, right, dense.attention_decode(q, k, k, num_splits=num_splits)))
+
+
+def test_many_rows_take_the_wide_tile_where_it_is_built(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = parse(DENSE).spec
+    monkeypatch.setenv(store.PATH_VARIABLE, str(tmp_path))
+    for config in (default_config(spec), wide_config(spec)):
+        store.write(Variant(spec, config), tmp_path)
+    runtime_decode._kernel.cache_clear()
+    options = {"device": torch.device(device), "wide": True}
+    kernel = runtime_decode._kernel(32, 32, torch.bfloat16, **options)
+    assert kernel.BLOCK_M.value == 64
+    q, k = drawn(device, 1, 17, 4, 32), drawn(device, 1, 40, 2, 32)
+    wide = attngen.attention_decode(q, k, k)
+    assert torch.equal(wide, kernel.attention_decode(q, k, k)[0])
+    narrow = torch.cat([attngen.attention_decode(x, k, k) for x in q.split(8, 1)], 1)
+    torch.testing.assert_close(wide, narrow, atol=2.0**-7, rtol=2.0**-7)
+    runtime_decode._kernel.cache_clear()
 
 
 def test_the_run_time_face(device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

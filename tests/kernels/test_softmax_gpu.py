@@ -11,6 +11,9 @@ torch = pytest.importorskip("torch", reason="kernels need torch")
 pytest.importorskip("triton", reason="kernels need triton")
 
 import attngen  # noqa: E402
+from attngen.ops import default_config  # noqa: E402
+from attngen.spec_softmax import Softmax  # noqa: E402
+from attngen.variant import Variant  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -104,7 +107,8 @@ def test_topk_of_long_rows_is_that_of_torch() -> None:
 
 def test_b50_lengths_do_not_compile_anew() -> None:
     """Multiples of 16, other multiples of 8, 8 itself, and all others."""
-    module = attngen.load("softmax_c262144_bf16_online_n4096_w8_s1")
+    spec = Softmax(columns=262144, dtype="bf16", online=True)
+    module = attngen.load(Variant(spec, default_config(spec)).name)
     before = sum(len(caches[0]) for caches in module._KERNEL.device_caches.values())
     for columns in (*range(2, 65), *range(1000, 1065)):
         module.softmax(normal(2, columns))
