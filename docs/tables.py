@@ -8,15 +8,27 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
+
+import memory_tables  # noqa: E402
+
 RESULTS = ROOT / "docs/performance/nvidia-h200"
 EXPERIMENTS = RESULTS / "experiments"
-NAMES = ("README", "docs/compile-matrix", "docs/error-budget", "docs/performance/log")
+NAMES = (
+    "README",
+    "docs/compile-matrix",
+    "docs/error-budget",
+    "docs/performance/README",
+    "docs/performance/log",
+)
 PAGES = [ROOT / f"{name}.md" for name in NAMES]
 
 
@@ -79,17 +91,22 @@ def hopper() -> str:
 def verified() -> str:
     """How much of the budget the committed kernels use, and how they stand to plain attention."""
     names = ("o", "lse", "row_ratio", "rms_ratio")
-    worst: dict[str, list[float]] = {}
+    worst: dict[tuple[str, str], list[float]] = {}
+    counts: Counter[tuple[str, str]] = Counter()
     for record in _records(RESULTS / "verify.json"):
-        dtype = next(d for d in ("fp16", "bf16", "fp32") if f"_{d}" in record["variant"])
+        op, dtype = re.match(r"([a-z_]+?)_[cd]\d.*?_((?:bf|fp)\d\d)", record["variant"]).groups()  # type: ignore[union-attr]
+        counts[op, dtype] += 1
         values = [record[name] or 0.0 for name in names]
-        worst[dtype] = [max(a, b) for a, b in zip(worst.get(dtype, [0.0] * 4), values, strict=True)]
+        known = worst.get((op, dtype), [0.0] * 4)
+        worst[op, dtype] = [max(a, b) for a, b in zip(known, values, strict=True)]
     lines = [
-        "| dtype | budget of o used | of lse | error a row / allowed | RMS a head / allowed |",
-        "|---|---|---|---|---|",
+        "| operator | dtype | kernels | budget of o used | of lse | error a row / allowed"
+        " | RMS a head / allowed |",
+        "|---" * 7 + "|",
     ]
-    for dtype, values in sorted(worst.items()):
-        lines.append(f"| {dtype} | {' | '.join(f'{x:.2f}' if x else 'none' for x in values)} |")
+    for (op, dtype), values in sorted(worst.items()):
+        numbers = " | ".join(f"{x:.2f}" if x else "none" for x in values)
+        lines.append(f"| {op} | {dtype} | {counts[op, dtype]} | {numbers} |")
     return "\n".join(lines)
 
 
@@ -154,6 +171,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "cells": cells,
     "host": host,
     "portable": portable,
+    "decode": memory_tables.decode,
+    "merge": memory_tables.merge,
+    "softmax": memory_tables.softmax,
+    "topk": memory_tables.topk,
+    "cascade": memory_tables.cascade,
+    "naive": memory_tables.naive,
     **{f"run_{run}": partial(experiment, run) for run in range(1, 6)},
 }
 

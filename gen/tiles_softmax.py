@@ -90,10 +90,11 @@ def default_config(spec: Softmax | SoftmaxTopk, backend: str) -> TileConfig:
 
 
 def _single(spec: Softmax) -> TileConfig:
-    """Rows of 4096 columns together, or one row; 16 to 64 columns a thread."""
+    """Rows of 4 KB together, or one row; 16 to 64 columns a thread."""
     block = row_block(spec)
     num_warps = min(16, max(4, block // (WARP * 32)))
-    return TileConfig(block_m=max(1, 2048 // block), block_n=0, num_warps=num_warps, num_stages=1)
+    rows = max(1, 4096 // (block * ELEMENT_BYTES[spec.dtype]))
+    return TileConfig(block_m=rows, block_n=0, num_warps=num_warps, num_stages=1)
 
 
 def candidates(spec: Softmax | SoftmaxTopk, backend: str) -> Iterator[TileConfig]:

@@ -1,11 +1,11 @@
 # Generated from templates/triton/softmax.py.jinja; do not edit. Regenerate: attngen build
-#   softmax_c128_fp32_single_m16_w4_s1
+#   softmax_c1024_fp32_single_m1_w4_s1
 """Softmax of rows, single, float32.
 
     y = exp(x - lse),    lse = log(sum(exp(x)))
 
-One program computes whole rows, 16 at a time, which stay in its registers: x is read once. All
-sums are float32.
+One program computes whole rows, 1 at a time, which stay in its registers: x is read once. All sums
+are float32.
 """
 
 import functools
@@ -16,9 +16,9 @@ import torch
 import triton
 import triton.language as tl
 
-COLUMNS = tl.constexpr(128)
-BLOCK_M = tl.constexpr(16)
-BLOCK_C = tl.constexpr(128)
+COLUMNS = tl.constexpr(1024)
+BLOCK_M = tl.constexpr(1)
+BLOCK_C = tl.constexpr(1024)
 NUM_WARPS = 4
 NUM_STAGES = tl.constexpr(1)
 DTYPE = torch.float32
@@ -32,7 +32,7 @@ LOWEST = tl.constexpr(-3.4028234663852886e38)
         "num_rows",
     ]
 )
-def softmax_c128_fp32_single_m16_w4_s1(
+def softmax_c1024_fp32_single_m1_w4_s1(
     x_ptr,
     y_ptr,
     stride_x_outer,
@@ -88,7 +88,7 @@ def softmax(
     launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        x: [..., n], float32, rows of up to 128 columns.
+        x: [..., n], float32, rows of up to 1024 columns.
         out: takes y, shaped like x; allocated if not given.
 
     Returns:
@@ -160,7 +160,7 @@ def _has_pdl(device: torch.device) -> bool:
         return False
     return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
-_KERNEL = softmax_c128_fp32_single_m16_w4_s1
+_KERNEL = softmax_c1024_fp32_single_m1_w4_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 
 

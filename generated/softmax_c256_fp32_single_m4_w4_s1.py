@@ -1,5 +1,5 @@
 # Generated from templates/triton/softmax.py.jinja; do not edit. Regenerate: attngen build
-#   softmax_c512_fp32_single_m4_w4_s1
+#   softmax_c256_fp32_single_m4_w4_s1
 """Softmax of rows, single, float32.
 
     y = exp(x - lse),    lse = log(sum(exp(x)))
@@ -16,9 +16,9 @@ import torch
 import triton
 import triton.language as tl
 
-COLUMNS = tl.constexpr(512)
+COLUMNS = tl.constexpr(256)
 BLOCK_M = tl.constexpr(4)
-BLOCK_C = tl.constexpr(512)
+BLOCK_C = tl.constexpr(256)
 NUM_WARPS = 4
 NUM_STAGES = tl.constexpr(1)
 DTYPE = torch.float32
@@ -32,7 +32,7 @@ LOWEST = tl.constexpr(-3.4028234663852886e38)
         "num_rows",
     ]
 )
-def softmax_c512_fp32_single_m4_w4_s1(
+def softmax_c256_fp32_single_m4_w4_s1(
     x_ptr,
     y_ptr,
     stride_x_outer,
@@ -88,7 +88,7 @@ def softmax(
     launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        x: [..., n], float32, rows of up to 512 columns.
+        x: [..., n], float32, rows of up to 256 columns.
         out: takes y, shaped like x; allocated if not given.
 
     Returns:
@@ -160,7 +160,7 @@ def _has_pdl(device: torch.device) -> bool:
         return False
     return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
-_KERNEL = softmax_c512_fp32_single_m4_w4_s1
+_KERNEL = softmax_c256_fp32_single_m4_w4_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 
 
