@@ -82,7 +82,7 @@ def cascade_attention(
     if max_seqlen_q is not None and (type(max_seqlen_q) is not int or max_seqlen_q < 1):
         raise ValueError(f"max_seqlen_q: got {max_seqlen_q!r}, allowed is an int from 1")
     if len(levels) == 1:
-        last = {"causal": causal, "sinks": sinks, "window_size": window_size}
+        last: dict[str, Any] = {"causal": causal, "sinks": sinks, "window_size": window_size}
         last |= {"max_seqlen_q": max_seqlen_q}
         last |= {"alibi_slopes": alibi_slopes, "out": out}
         o, lse = _attend(q, levels[0], sm_scale=sm_scale, softcap=softcap, **last)

@@ -429,7 +429,7 @@ def _fewest_splits(num_tiles: int, most: int, at_once: int) -> int:
 
     def fullness(num_splits: int) -> float:
         programs = num_tiles * num_splits
-        return programs / (triton.cdiv(programs, at_once) * at_once)
+        return float(programs / (triton.cdiv(programs, at_once) * at_once))
 
     best = max(map(fullness, range(1, most + 1)))
     return next(n for n in range(1, most + 1) if fullness(n) >= 0.9 * best)
@@ -441,6 +441,7 @@ def _has_pdl(device: torch.device) -> bool:
     if device.type != "cuda" or torch.version.hip is not None:
         return False
     return bool(torch.cuda.get_device_capability(device) >= (9, 0))
+
 
 @functools.cache
 def _num_processors(device: torch.device) -> int:

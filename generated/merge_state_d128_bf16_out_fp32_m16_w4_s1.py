@@ -271,6 +271,7 @@ def _has_pdl(device: torch.device) -> bool:
         return False
     return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
+
 _KERNEL = merge_state_d128_bf16_out_fp32_m16_w4_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 

@@ -274,6 +274,7 @@ def _has_pdl(device: torch.device) -> bool:
         return False
     return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
+
 _KERNEL = merge_state_d128_fp32_m16_w4_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 

@@ -245,6 +245,7 @@ def _has_pdl(device: torch.device) -> bool:
         return False
     return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
+
 _KERNEL = merge_states_d64_fp32_m8_w1_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 

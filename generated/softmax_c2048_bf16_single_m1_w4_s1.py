@@ -160,6 +160,7 @@ def _has_pdl(device: torch.device) -> bool:
         return False
     return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
+
 _KERNEL = softmax_c2048_bf16_single_m1_w4_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 

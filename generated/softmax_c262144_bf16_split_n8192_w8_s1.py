@@ -237,6 +237,7 @@ def _has_pdl(device: torch.device) -> bool:
         return False
     return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
+
 _KERNEL = softmax_c262144_bf16_split_n8192_w8_s1
 _STATES = softmax_c262144_bf16_split_n8192_w8_s1_states
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)

@@ -160,6 +160,7 @@ def _has_pdl(device: torch.device) -> bool:
         return False
     return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
+
 _KERNEL = softmax_c32768_bf16_single_m1_w16_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 

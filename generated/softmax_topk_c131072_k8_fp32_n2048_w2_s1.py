@@ -224,6 +224,7 @@ def _has_pdl(device: torch.device) -> bool:
         return False
     return bool(torch.cuda.get_device_capability(device) >= (9, 0))
 
+
 _KERNEL = softmax_topk_c131072_k8_fp32_n2048_w2_s1
 _INTERPRETED = not isinstance(_KERNEL, triton.JITFunction)
 

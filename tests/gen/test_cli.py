@@ -52,7 +52,7 @@ def test_build_of_merges(tmp_path: Path) -> None:
     assert store.names(tmp_path) == [
         "merge_state_d128_bf16_m16_w4_s1",
         "merge_state_d128_bf16_out_fp8_base2_m16_w4_s1",
-        "merge_states_d128_bf16_ragged_m4_w4_s1",
+        "merge_states_d128_bf16_ragged_m4_w1_s1",
     ]
     assert run("check", tmp_path).exit_code == 0
 
