@@ -46,7 +46,7 @@ def bytes_in_flight(spec: AttentionDecode, config: TileConfig) -> int:
 def default_config(spec: AttentionDecode, backend: str) -> TileConfig:
     """The tile to take where nobody tuned: few rows, and as many keys in flight as fit.
 
-    No target spills in the catalog. Two or three blocks of keys are in flight.
+    Two or three blocks of keys are in flight.
     """
     columns = max(padded(spec.head_dim), padded(spec.head_dim_v))
     if spec.dtype == "fp32":
