@@ -47,7 +47,7 @@ def calls() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
         "attention_varlen_d128_bf16_causal_m64_n32_w4_s4": ((*packed, 3, 4), {}),
         "attention_paged_d128_bf16_causal_m64_n32_w4_s5": ((packed[0], *cache), queries),
         "merge_state_d128_bf16_m16_w4_s1": ((*state, *state), {}),
-        "merge_states_d128_bf16_m16_w4_s1": (states, {}),
+        "merge_states_d128_bf16_m4_w1_s1": (states, {}),
         "softmax_c1024_bf16_single_m2_w4_s1": ((tensor(5, 700),), {}),
     }
 
