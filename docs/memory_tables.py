@@ -13,8 +13,9 @@ def decode() -> str:
     """Decode beside the best peer, dense and in pages; TB/s of k, v, q and o."""
     found: dict[tuple[int, ...], dict[int, dict[str, Any]]] = {}
     for record in _records("decode"):
-        *shape, _ = (record["shape"] | {"page_size": 0}).values()
-        found.setdefault(tuple(shape[:5]), {})[record["shape"].get("page_size", 0)] = record
+        sizes = dict(record["shape"])
+        page_size = sizes.pop("page_size", 0)
+        found.setdefault(tuple(sizes.values()), {})[page_size] = record
     lines = [
         "| batch, keys, heads, KV heads, head dim | attngen | cuDNN | FA2 | / cuDNN | / sum"
         " | pages of 16 / dense | of 64 / dense |",
@@ -100,12 +101,10 @@ def naive() -> str:
         "|---" * 7 + "|",
     ]
     for r in _records("roofline"):
-        three = r["peers"].get("naive")
         gone = 1 - r["bytes"] / r["naive_bytes"]
         lines.append(
-            f"| {r['shape']['seqlen']} | {f'{three:.0f}' if three else 'out of memory'}"
-            f" | {r['naive_floor']:.0f} | {r['value']:.0f} | {r['floor']:.0f}"
-            f" | {r['ratio'] if three else '':.2f} | {100 * gone:.1f} % |"
+            f"| {r['shape']['seqlen']} | {r['peers']['naive']:.0f} | {r['naive_floor']:.0f}"
+            f" | {r['value']:.0f} | {r['floor']:.0f} | {r['ratio']:.2f} | {100 * gone:.1f} % |"
         )
     return "\n".join(lines)
 
@@ -114,6 +113,11 @@ def _algorithm(variant: str) -> str:
     return next(name for name in ("single", "online", "safe", "split") if f"_{name}" in variant)
 
 
+def records(path: Path) -> list[dict[str, Any]]:
+    """The records of a file of results."""
+    found: list[dict[str, Any]] = json.loads(path.read_text())["records"]
+    return found
+
+
 def _records(name: str) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = json.loads((RESULTS / f"{name}.json").read_text())["records"]
-    return records
+    return records(RESULTS / f"{name}.json")

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import memory_tables
+from memory_tables import RESULTS, records
+
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "docs"))
-
-import memory_tables  # noqa: E402
-
-RESULTS = ROOT / "docs/performance/nvidia-h200"
 EXPERIMENTS = RESULTS / "experiments"
 NAMES = (
     "README",
@@ -39,7 +36,7 @@ def prefill() -> str:
         " | cuDNN | / FA2 | / Flex | / cuDNN |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    for record in _records(RESULTS / "prefill.json"):
+    for record in records(RESULTS / "prefill.json"):
         peers, value = record["peers"], record["value"]
         order = [peers[name] for name in ("fa2", "flex", "cudnn")]
         lines.append(
@@ -55,7 +52,7 @@ def prefill() -> str:
 def compiled(version: str) -> str:
     """Registers and shared memory of every committed kernel on every target."""
     reports: dict[str, dict[str, str]] = {}
-    for record in _records(ROOT / f"docs/compile/triton-{version}.json"):
+    for record in records(ROOT / f"docs/compile/triton-{version}.json"):
         cell = f"{record['registers']}, {record['shared'] / 1024:.0f} KB"
         if record["spills"]:
             cell += f", spills {record['spills']} bytes"
@@ -70,7 +67,7 @@ def compiled(version: str) -> str:
 def hopper() -> str:
     """Prefill of the Hopper family beside cuDNN, rested and sustained."""
     found: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}
-    for record in _records(RESULTS / "prefill-sm90.json"):
+    for record in records(RESULTS / "prefill-sm90.json"):
         key = (*record["shape"].values(), record["causal"])
         found.setdefault(key, {})[record["clock"]] = record
     lines = [
@@ -93,7 +90,7 @@ def verified() -> str:
     names = ("o", "lse", "row_ratio", "rms_ratio")
     worst: dict[tuple[str, str], list[float]] = {}
     counts: Counter[tuple[str, str]] = Counter()
-    for record in _records(RESULTS / "verify.json"):
+    for record in records(RESULTS / "verify.json"):
         op, dtype = re.match(r"([a-z_]+?)_[cd]\d.*?_((?:bf|fp)\d\d)", record["variant"]).groups()  # type: ignore[union-attr]
         counts[op, dtype] += 1
         values = [record[name] or 0.0 for name in names]
@@ -125,7 +122,7 @@ def cells() -> str:
 def experiment(run: int) -> str:
     """Speeds of one round of experiments over the prototype's (cuDNN's where it has none)."""
     found: dict[str, dict[str, str]] = {}
-    for record in _records(EXPERIMENTS / "hopper-forward.json"):
+    for record in records(EXPERIMENTS / "hopper-forward.json"):
         if record["run"] == run:
             ratio = record.get("over_prototype") or record.get("over_cudnn")
             numbers = record["tflops"] if record["candidate"] == "prototype" else ratio
@@ -142,7 +139,7 @@ def experiment(run: int) -> str:
 def host() -> str:
     """Host time of a call of the Hopper launcher."""
     lines = ["| call | microseconds |", "|---|---|"]
-    for record in _records(EXPERIMENTS / "hopper-host.json"):
+    for record in records(EXPERIMENTS / "hopper-host.json"):
         if record.get("metric") == "us":
             lines.append(f"| {record['what']} | {record['value']:.1f} |")
     return "\n".join(lines)
@@ -151,15 +148,10 @@ def host() -> str:
 def portable() -> str:
     """What changes of the portable template were worth."""
     lines = ["| kernel | change | before | after |", "|---|---|---|---|"]
-    for r in _records(EXPERIMENTS / "portable-forward.json"):
+    for r in records(EXPERIMENTS / "portable-forward.json"):
         if "before" in r:
             lines.append(f"| {r['what']} | {r['change']} | {r['before']} | {r['after']} TFLOP/s |")
     return "\n".join(lines)
-
-
-def _records(path: Path) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = json.loads(path.read_text())["records"]
-    return records
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -18,13 +18,6 @@ Level = tuple[torch.Tensor, ...]
 
 MOST_ROWS = 256
 """Of one KV head: with more, the tiles of `attention_decode` read the keys too often."""
-_UNUSED = {
-    "causal": False,
-    "causal_offset": None,
-    "window_size": (-1, -1),
-    "sinks": None,
-    "alibi_slopes": None,
-}
 
 
 def cascade_attention(
@@ -82,20 +75,21 @@ def cascade_attention(
     if max_seqlen_q is not None and (type(max_seqlen_q) is not int or max_seqlen_q < 1):
         raise ValueError(f"max_seqlen_q: got {max_seqlen_q!r}, allowed is an int from 1")
     if len(levels) == 1:
-        last: dict[str, Any] = {"causal": causal, "sinks": sinks, "window_size": window_size}
-        last |= {"max_seqlen_q": max_seqlen_q}
-        last |= {"alibi_slopes": alibi_slopes, "out": out}
-        o, lse = _attend(q, levels[0], sm_scale=sm_scale, softcap=softcap, **last)
+        alone: dict[str, Any] = {"window_size": window_size, "alibi_slopes": alibi_slopes}
+        alone |= {"causal": causal, "sinks": sinks, "sm_scale": sm_scale, "softcap": softcap}
+        o, lse = _attend(q, levels[0], max_seqlen_q, out=out, **alone)
         return (o, lse) if return_lse else o
     columns = levels[-1][1].shape[-1]
     states = q.new_empty((len(levels), *q.shape[:2], columns))
     lses = q.new_empty((len(levels), q.shape[1], q.shape[0]), dtype=torch.float32)
-    for n, level in enumerate(levels):
-        # The sink is one more state, merged once: with the last level's.
-        last = {"causal": causal, "sinks": sinks, "max_seqlen_q": max_seqlen_q}
-        last = last if n == len(levels) - 1 else {}
-        _, lse = _attend(q, level, sm_scale=sm_scale, softcap=softcap, out=states[n], **last)
+    every: dict[str, Any] = {"sm_scale": sm_scale, "softcap": softcap}
+    for n, level in enumerate(levels[:-1]):
+        _, lse = _attend_prefix(q, level, out=states[n], **every)
         lses[n].copy_(lse)
+    # The sink is one more state, merged once: with the last level's.
+    every |= {"causal": causal, "sinks": sinks}
+    _, lse = _attend(q, levels[-1], max_seqlen_q, out=states[-1], **every)
+    lses[-1].copy_(lse)
     if len(levels) == 2:
         merged = merge_state(states[0], lses[0], states[1], lses[1], out=out)
         assert isinstance(merged, tuple)
@@ -131,20 +125,28 @@ def _attend(
     q: torch.Tensor, level: Level, max_seqlen_q: int | None = None, **options: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The state of one level."""
-    *cache, cu_q = level if len(level) == 5 else (*level[:2], level[3], level[2])
-    if set(options) == {"sm_scale", "softcap", "out"} and _is_step(q, cache, cu_q):
-        with suppress(NotGenerated):
-            return _step(q, cache, **options)
     attn: dict[str, Any] = {"return_lse": True, **options}
     if len(level) == 4:
-        k, v, _, cu_kv = level
+        k, v, cu_q, cu_kv = level
         state = attention_varlen(q, k, v, cu_q, cu_kv, q.shape[0], k.shape[0], **attn)
     else:
+        *cache, cu_q = level
         one_each = max_seqlen_q == 1 and cu_q.shape[0] == q.shape[0] + 1
         attn |= {} if one_each else {"cu_seqlens_q": cu_q, "max_seqlen_q": q.shape[0]}
         state = attention_paged(q, *cache, **attn)
     assert isinstance(state, tuple)
     return state
+
+
+def _attend_prefix(
+    q: torch.Tensor, level: Level, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The state of a level that is not the last: no mask, no sink."""
+    *cache, cu_q = level if len(level) == 5 else (*level[:2], level[3], level[2])
+    if _is_step(q, cache, cu_q):
+        with suppress(NotGenerated):
+            return _step(q, cache, **options)
+    return _attend(q, level, **options)
 
 
 def _is_step(q: torch.Tensor, cache: Sequence[torch.Tensor], cu_q: torch.Tensor) -> bool:
@@ -168,5 +170,5 @@ def _step(
     else:
         k, v, table, lengths = cache
         layout |= {"block_table": table, "seqlens_kv": lengths}
-    o, lse = decode(q[None], k, v, layout, _UNUSED | options)
+    o, lse = decode(q[None], k, v, layout, options)
     return o[0], lse[0]

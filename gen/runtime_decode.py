@@ -19,6 +19,15 @@ from attngen.variant import Variant
 
 FEW_ROWS = 32
 """Queries times heads of a group: more are too many for tiles of 16."""
+_DEFAULTS: dict[str, Any] = {
+    "causal": False,
+    "causal_offset": None,
+    "window_size": (-1, -1),
+    "sm_scale": None,
+    "softcap": None,
+    "sinks": None,
+    "alibi_slopes": None,
+}
 
 
 def attention_decode(
@@ -118,11 +127,12 @@ def decode(
         k: dense, or a cache where `layout` has a block_table.
         v: likewise.
         layout: the launcher's arguments for lengths, table, splits and out.
-        options: those of `attention_decode` from causal to alibi_slopes, all of them.
+        options: those of `attention_decode` from causal to alibi_slopes that are given.
 
     Returns:
         (o, lse), as the launcher does.
     """
+    options = _DEFAULTS | options
     causal_offset, softcap = options["causal_offset"], options["softcap"]
     window = window_of(options["window_size"])
     windowed = window != (-1, -1)

@@ -162,15 +162,16 @@ def attention_decode_d64_bf16_paged_m64_n64_w4_s5(
     # Blocks that every query sees whole.
     for start_n in tl.range(kv_begin, full_end, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
-        # Unsigned, a division by a power of 2 is one shift.
-        entry = offs_n.to(tl.uint32) // PAGE_SIZE
-        slot = (offs_n.to(tl.uint32) % PAGE_SIZE).to(tl.int32).to(tl.int64)
-        page = tl.load(table + entry.to(tl.int64) * stride_tp).to(tl.int64)
-        k_rows = page * stride_kb + slot * stride_kn
-        k_block = k_ptrs + k_rows[:, None]
+        # Unsigned, a division by a power of 2 is one shift; the remainder without another division.
+        entry = (offs_n.to(tl.uint32) // PAGE_SIZE).to(tl.int32)
+        slot = (offs_n - entry * PAGE_SIZE).to(tl.int64)
+        entries = table + entry.to(tl.int64) * stride_tp
+        page = tl.load(entries).to(tl.int64)
+        k_at = page * stride_kb + slot * stride_kn
+        k_block = k_ptrs + k_at[:, None]
         k = tl.load(k_block)
-        v_rows = page * stride_vb + slot * stride_vn
-        v_block = v_ptrs + v_rows[:, None]
+        v_at = page * stride_vb + slot * stride_vn
+        v_block = v_ptrs + v_at[:, None]
         v = tl.load(v_block)
         s = tl.dot(q, k.T)
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
@@ -180,15 +181,16 @@ def attention_decode_d64_bf16_paged_m64_n64_w4_s5(
     for start_n in tl.range(full_end, kv_end, BLOCK_N):
         offs_n = start_n + tl.arange(0, BLOCK_N)
         seen = (offs_n >= kv_begin) & (offs_n < kv_end)
-        # Unsigned, a division by a power of 2 is one shift.
-        entry = offs_n.to(tl.uint32) // PAGE_SIZE
-        slot = (offs_n.to(tl.uint32) % PAGE_SIZE).to(tl.int32).to(tl.int64)
-        page = tl.load(table + entry.to(tl.int64) * stride_tp, mask=seen, other=0).to(tl.int64)
-        k_rows = page * stride_kb + slot * stride_kn
-        k_block = k_ptrs + k_rows[:, None]
+        # Unsigned, a division by a power of 2 is one shift; the remainder without another division.
+        entry = (offs_n.to(tl.uint32) // PAGE_SIZE).to(tl.int32)
+        slot = (offs_n - entry * PAGE_SIZE).to(tl.int64)
+        entries = table + entry.to(tl.int64) * stride_tp
+        page = tl.load(entries, mask=seen, other=0).to(tl.int64)
+        k_at = page * stride_kb + slot * stride_kn
+        k_block = k_ptrs + k_at[:, None]
         k = tl.load(k_block, mask=seen[:, None], other=0.0)
-        v_rows = page * stride_vb + slot * stride_vn
-        v_block = v_ptrs + v_rows[:, None]
+        v_at = page * stride_vb + slot * stride_vn
+        v_block = v_ptrs + v_at[:, None]
         v = tl.load(v_block, mask=seen[:, None], other=0.0)
         s = tl.dot(q, k.T)
         s = tl.where(seen[None, :], s, float("-inf"))
@@ -358,7 +360,9 @@ def attention_decode(
     else:
         _check_rows("out", out, HEAD_DIM_V.value, q)
         _check_shape("out", out, (batch, seqlen_q, heads_q, HEAD_DIM_V.value))
-        if any(n > 1 and stride == 0 for n, stride in zip(out.shape, out.stride(), strict=True)):
+        if 0 in out.stride() and any(
+            n > 1 and stride == 0 for n, stride in zip(out.shape, out.stride(), strict=True)
+        ):
             raise ValueError(f"out: got strides {tuple(out.stride())}, allowed are none of 0")
     lse = q.new_empty((batch, heads_q, seqlen_q), dtype=torch.float32)
     if lse.numel() == 0:
@@ -379,7 +383,8 @@ def attention_decode(
         states = (num_splits, batch, heads_q, seqlen_q)
         o_split = q.new_empty((*states, HEAD_DIM_V.value), dtype=torch.float32).transpose(2, 3)
         m_split, l_split = q.new_empty((2, *states), dtype=torch.float32)
-    pdl = _has_pdl(q.device)
+    # A graph that torch compiles asks no device while it is traced.
+    pdl = not torch.compiler.is_compiling() and _has_pdl(q.device)
     with torch.cuda.device(q.get_device()):
         _KERNEL[(num_tiles * num_splits,)](
             q,
@@ -466,13 +471,10 @@ def choose_num_splits(num_tiles: int, seqlen_kv: int, num_processors: int) -> in
 @functools.lru_cache(maxsize=4096)
 def _fewest_splits(num_tiles: int, most: int, at_once: int) -> int:
     """Up to `most` splits whose waves of `at_once` programs are nine tenths as full as any's."""
-
-    def fullness(num_splits: int) -> float:
-        programs = num_tiles * num_splits
-        return float(programs / (triton.cdiv(programs, at_once) * at_once))
-
-    best = max(map(fullness, range(1, most + 1)))
-    return next(n for n in range(1, most + 1) if fullness(n) >= 0.9 * best)
+    programs = [num_tiles * num_splits for num_splits in range(1, most + 1)]
+    fullness = [n / (-(-n // at_once) * at_once) for n in programs]
+    enough = 0.9 * max(fullness)
+    return next(i for i, share in enumerate(fullness, 1) if share >= enough)
 
 
 @functools.cache

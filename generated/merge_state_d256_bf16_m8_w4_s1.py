@@ -241,7 +241,8 @@ def merge_state(
     num_tiles = num_sequences * tiles_a_sequence
     if num_tiles == 0:
         return out, out_lse
-    pdl = _has_pdl(o_a.device)
+    # A graph that torch compiles asks no device while it is traced.
+    pdl = not torch.compiler.is_compiling() and _has_pdl(o_a.device)
     with torch.cuda.device(o_a.get_device()):
         _KERNEL[(num_tiles,)](
             o_a,

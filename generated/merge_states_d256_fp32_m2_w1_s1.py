@@ -215,7 +215,8 @@ def merge_states(
     num_tiles = num_sequences * tiles_a_sequence
     if num_tiles == 0:
         return out, out_lse
-    pdl = _has_pdl(o.device)
+    # A graph that torch compiles asks no device while it is traced.
+    pdl = not torch.compiler.is_compiling() and _has_pdl(o.device)
     with torch.cuda.device(o.get_device()):
         _KERNEL[(num_tiles,)](
             o,

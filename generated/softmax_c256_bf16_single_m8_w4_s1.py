@@ -129,7 +129,8 @@ def softmax(
     inner, (x_strides, out_strides) = folded
     unit = _unit(columns, folded[1])
     num_tiles = triton.cdiv(num_rows, BLOCK_M.value)
-    pdl = _has_pdl(x.device)
+    # A graph that torch compiles asks no device while it is traced.
+    pdl = not torch.compiler.is_compiling() and _has_pdl(x.device)
     with torch.cuda.device(x.get_device()):
         _KERNEL[(num_tiles,)](
             x,

@@ -187,7 +187,8 @@ def softmax(
         raise ValueError(f"x: got {num_tiles} parts of rows, allowed are less than 2**31")
     m = x.new_empty((num_rows, parts), dtype=torch.float32)
     l = x.new_empty((num_rows, parts), dtype=torch.float32)
-    pdl = _has_pdl(x.device)
+    # A graph that torch compiles asks no device while it is traced.
+    pdl = not torch.compiler.is_compiling() and _has_pdl(x.device)
     with torch.cuda.device(x.get_device()):
         _STATES[(num_tiles,)](
             x,

@@ -29,25 +29,10 @@ TARGETS = ("sm_80", "sm_90", "sm_100", "gfx942")
 NEWEST = ROOT / ".venv-newest/bin/python"
 """The interpreter of the environment with the newest Triton."""
 D256_SM90 = tuple(f"attention_fwd_d256_{dtype}_m128_n64_w4_s2_sm90" for dtype in ("fp16", "bf16"))
-PAGED = "attention_decode_d{}_{}paged_m16_{}_w4_s5"
-PAGED_D64 = [PAGED.format(64, f"{dtype}_", "n64") for dtype in ("fp16", "bf16")]
-PAGED_D128 = [PAGED.format(128, words, "n32") for words in ("fp16_", "bf16_", "bf16_softcap_")]
-CAUSAL_PAGED = [f"attention_paged_d128_{dtype}_causal_m64_n32_w4_s5" for dtype in ("fp16", "bf16")]
-DECODE_FP32 = {
-    64: "attention_decode_d64_fp32_m16_n32_w8_s2",
-    128: "attention_decode_d128_fp32_m16_n16_w8_s2",
-}
-SPILLS = {
-    ("3.6.0", "sm_80"): dict.fromkeys(PAGED_D128, 4),
-    ("3.6.0", "sm_90"): dict.fromkeys(PAGED_D64, 12),
-    ("3.6.0", "sm_100"): {**dict.fromkeys(PAGED_D64, 12), DECODE_FP32[64]: 4},
-    ("3.9.0", "sm_90"): {**dict.fromkeys(D256_SM90, 104), DECODE_FP32[128]: 12},
-    ("3.9.0", "sm_100"): {**dict.fromkeys(CAUSAL_PAGED, 16), DECODE_FP32[128]: 12},
-}
+SPILLS = {("3.9.0", "sm_90"): dict.fromkeys(D256_SM90, 104)}
 """Bytes that kernels spill by Triton's version and target: all others spill none.
 
-The Hopper kernels of head dim 256 have no other tile, and every register that there is. The others,
-of one to four registers, are owed another tile.
+The Hopper kernels of head dim 256 have no other tile, and every register that there is.
 """
 
 

@@ -146,17 +146,18 @@ PAGES = (
         "tails",
         "hard lse, hard o",
         Edit(
-            "entry = offs_n.to(tl.uint32)",
-            "entry = (0 * offs_n + start_n).to(tl.uint32)",
+            "entry = (offs_n.to(tl.uint32)",
+            "entry = ((0 * offs_n + start_n).to(tl.uint32)",
             count=2,
         ),
+        Edit("(offs_n - entry * PAGE_SIZE)", "(offs_n % PAGE_SIZE)", count=2),
     ),
     plant(
         "the table past the last key is read by a step",
         DECODE_PAGED,
         "splits that cut blocks",
         "out of bounds",
-        Edit("* stride_tp, mask=seen, other=0)", "* stride_tp)"),
+        Edit("tl.load(entries, mask=seen, other=0)", "tl.load(entries)"),
     ),
     plant(
         "rows of the table follow each other",
@@ -173,14 +174,14 @@ PAGES = (
         DECODE_PAGED,
         "several queries",
         "NaN lse, NaN o",
-        Edit("k_rows = page * stride_kb +", "k_rows = page * PAGE_SIZE * stride_kn +", count=2),
+        Edit("k_at = page * stride_kb +", "k_at = page * PAGE_SIZE * stride_kn +", count=2),
     ),
     plant(
         "v has the pages of k and the slots of its own",
         DECODE_PAGED,
         "tails",
         "hard o",
-        Edit("v_rows = page * stride_vb + slot * stride_vn", "v_rows = page * stride_vb", count=2),
+        Edit("v_at = page * stride_vb + slot * stride_vn", "v_at = page * stride_vb", count=2),
     ),
     plant(
         "slots past the last key are multiplied in",

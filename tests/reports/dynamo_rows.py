@@ -17,7 +17,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 import attngen
 
 torch.utils._triton.has_triton = lambda *_: True
-torch.cuda._exchange_device = torch.cuda._maybe_exchange_device = lambda _: 0
+# Two functions: torch keeps a table of its own by function.
+torch.cuda._exchange_device = lambda _: 0
+torch.cuda._maybe_exchange_device = lambda _: 0
 
 
 def tensor(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:

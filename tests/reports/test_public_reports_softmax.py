@@ -99,8 +99,8 @@ class Launches:
 
 @pytest.mark.parametrize("columns", [3, 40000])
 def test_b42_rows_beyond_65535(device: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    single = columns <= 256
-    bucket = 256 if single else 262144
+    single = columns <= 128
+    bucket = 128 if single else 262144
     spec = Softmax(columns=bucket, dtype="fp32", **{"single" if single else "online": True})
     stand_in = Launches()
     monkeypatch.setattr(finder.find(spec), "_KERNEL", stand_in)
