@@ -65,8 +65,13 @@ def default_config(spec: AttentionDecode, backend: str) -> TileConfig:
 
 
 def wide_config(spec: AttentionDecode) -> TileConfig:
-    """The tile for many rows of a KV head, which would otherwise read the keys many times."""
-    return replace(default_config(spec, "triton"), block_m=64, num_warps=4)
+    """The tile for many rows of a KV head, which would otherwise read the keys many times.
+
+    With pages, four stages leave it the registers that its rows take.
+    """
+    default = default_config(spec, "triton")
+    stages = min(default.num_stages, 4)
+    return replace(default, block_m=64, num_warps=4, num_stages=stages)
 
 
 def candidates(spec: AttentionDecode, backend: str) -> Iterator[TileConfig]:

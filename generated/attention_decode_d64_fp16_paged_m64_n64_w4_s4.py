@@ -1,5 +1,5 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
-#   attention_decode_d64_fp16_paged_m64_n64_w4_s5
+#   attention_decode_d64_fp16_paged_m64_n64_w4_s4
 """Paged attention decode, head dim 64, float16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
@@ -25,9 +25,9 @@ BLOCK_M = tl.constexpr(64)
 BLOCK_N = tl.constexpr(64)
 BLOCK_S = tl.constexpr(64)
 NUM_WARPS = 4
-NUM_STAGES = 5
+NUM_STAGES = 4
 # Which have 96 KB of keys and values in flight: what the memory of a large GPU wants.
-PROGRAMS_A_PROCESSOR = 3
+PROGRAMS_A_PROCESSOR = 6
 DTYPE = torch.float16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -70,7 +70,7 @@ def finish(m, l, acc, scale):
         "split_size",
     ]
 )
-def attention_decode_d64_fp16_paged_m64_n64_w4_s5(
+def attention_decode_d64_fp16_paged_m64_n64_w4_s4(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -511,7 +511,7 @@ def _splits(
     return min(num_splits, max(1, triton.cdiv(seqlen_kv, BLOCK_N.value))), 0
 
 
-_KERNEL = attention_decode_d64_fp16_paged_m64_n64_w4_s5
+_KERNEL = attention_decode_d64_fp16_paged_m64_n64_w4_s4
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 

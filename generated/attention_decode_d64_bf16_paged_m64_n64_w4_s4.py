@@ -1,11 +1,11 @@
 # Generated from templates/triton/attention_decode.py.jinja; do not edit. Regenerate: attngen build
-#   attention_decode_d128_fp16_paged_m64_n32_w4_s5
-"""Paged attention decode, head dim 128, float16.
+#   attention_decode_d64_bf16_paged_m64_n64_w4_s4
+"""Paged attention decode, head dim 64, bfloat16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
 
 One program takes 64 rows, which are queries times the query heads that share a KV head, over one
-split of the keys, 32 at a time, and leaves their state (m, l, acc) in float32; a second kernel
+split of the keys, 64 at a time, and leaves their state (m, l, acc) in float32; a second kernel
 merges the splits' states (FlashAttention, arXiv 2205.14135, section 3.1; Flash-Decoding). The
 recurrence is that of Milakov and Gimelshein, arXiv 1805.02867, section 3. All sums are float32.
 """
@@ -17,18 +17,18 @@ import torch
 import triton
 import triton.language as tl
 
-HEAD_DIM = tl.constexpr(128)
-HEAD_DIM_V = tl.constexpr(128)
-BLOCK_D = tl.constexpr(128)
-BLOCK_DV = tl.constexpr(128)
+HEAD_DIM = tl.constexpr(64)
+HEAD_DIM_V = tl.constexpr(64)
+BLOCK_D = tl.constexpr(64)
+BLOCK_DV = tl.constexpr(64)
 BLOCK_M = tl.constexpr(64)
-BLOCK_N = tl.constexpr(32)
-BLOCK_S = tl.constexpr(32)
+BLOCK_N = tl.constexpr(64)
+BLOCK_S = tl.constexpr(64)
 NUM_WARPS = 4
-NUM_STAGES = 5
+NUM_STAGES = 4
 # Which have 96 KB of keys and values in flight: what the memory of a large GPU wants.
-PROGRAMS_A_PROCESSOR = 3
-DTYPE = torch.float16
+PROGRAMS_A_PROCESSOR = 6
+DTYPE = torch.bfloat16
 LOG2_E = tl.constexpr(1.4426950408889634)
 
 
@@ -70,7 +70,7 @@ def finish(m, l, acc, scale):
         "split_size",
     ]
 )
-def attention_decode_d128_fp16_paged_m64_n32_w4_s5(
+def attention_decode_d64_bf16_paged_m64_n64_w4_s4(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -175,7 +175,7 @@ def attention_decode_d128_fp16_paged_m64_n32_w4_s5(
         v = tl.load(v_block)
         s = tl.dot(q, k.T)
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.float16), v, acc)
+        acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
     # Blocks that the diagonal, the end of the keys or the end of the split cuts.
     for start_n in tl.range(full_end, kv_end, BLOCK_N):
@@ -195,7 +195,7 @@ def attention_decode_d128_fp16_paged_m64_n32_w4_s5(
         s = tl.dot(q, k.T)
         s = tl.where(seen[None, :], s, float("-inf"))
         p, m, l, acc = online_softmax_step(s, m, l, acc, sm_scale * LOG2_E)
-        acc = tl.dot(p.to(tl.float16), v, acc)
+        acc = tl.dot(p.to(tl.bfloat16), v, acc)
 
     stores = (batch * heads_kv * group_size + head) * seqlen_q + offs_m
     o_ptrs = o_rows[:, None] + offs_dv[None, :]
@@ -269,7 +269,7 @@ def merge_splits(
     o, lse = finish(m, l, acc, sm_scale)
     tl.store(lse_ptr + row + tl.arange(0, 1), lse)
     o_ptrs = o_ptr + batch * stride_ob + token * stride_om + head * stride_oh + offs_dv[None, :]
-    tl.store(o_ptrs, o.to(tl.float16))
+    tl.store(o_ptrs, o.to(tl.bfloat16))
 
 
 def attention_decode(
@@ -285,16 +285,16 @@ def attention_decode(
     sm_scale: float | None = None,
     out: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Paged attention decode, head dim 128, float16.
+    """Paged attention decode, head dim 64, bfloat16.
 
     There is no backward. Tensors may have any strides, so long as the last dimension is
     contiguous. The launch does not synchronise and is safe inside CUDA-graph capture.
 
     Args:
-        q: [batch, seqlen_q, heads_q, 128], float16.
-        k_cache: [num_pages, page_size, heads_kv, 128], float16; heads_q is a
+        q: [batch, seqlen_q, heads_q, 64], bfloat16.
+        k_cache: [num_pages, page_size, heads_kv, 64], bfloat16; heads_q is a
             multiple of heads_kv, and query head h reads head h // (heads_q // heads_kv).
-        v_cache: [num_pages, page_size, heads_kv, 128], float16.
+        v_cache: [num_pages, page_size, heads_kv, 64], bfloat16.
         block_table: int32 or int64 [batch, max_pages]: key j of a sequence is slot j % page_size
             of page block_table[b, j // page_size]. Entries past its last key are not read.
         seqlens_kv: int32 or int64 [batch], the keys of each sequence, at most max_pages *
@@ -305,11 +305,11 @@ def attention_decode(
             its own; `choose_num_splits` where it and split_size are None or 0.
         split_size: keys a split, for all lengths: the bits of a row then depend on its own
             sequence alone, not on the batch. Not together with num_splits.
-        sm_scale: any finite factor of the scores; 1 / sqrt(128) where it is not given.
+        sm_scale: any finite factor of the scores; 1 / sqrt(64) where it is not given.
         out: takes o, with any strides and a contiguous last dimension; allocated if not given.
 
     Returns:
-        o: [batch, seqlen_q, heads_q, 128], float16.
+        o: [batch, seqlen_q, heads_q, 64], bfloat16.
         lse: [batch, heads_q, seqlen_q], float32, natural logarithm.
         A row that sees no key has o = 0 and lse = -inf.
 
@@ -511,7 +511,7 @@ def _splits(
     return min(num_splits, max(1, triton.cdiv(seqlen_kv, BLOCK_N.value))), 0
 
 
-_KERNEL = attention_decode_d128_fp16_paged_m64_n32_w4_s5
+_KERNEL = attention_decode_d64_bf16_paged_m64_n64_w4_s4
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 
