@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_names import SPECS, merges
 
@@ -28,7 +28,7 @@ def _variant(spec: Spec) -> Variant:
 
 
 @given(SPECS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_every_spec_renders_to_a_module_that_imports_torch_and_triton_alone(
     spec: Spec,
 ) -> None:
@@ -48,9 +48,7 @@ def test_every_spec_renders_to_a_module_that_imports_torch_and_triton_alone(
 
 
 @given(st.one_of(SPECS, merges()))
-@settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=12)
 def test_every_spec_renders_formatted(tmp_path: Path, spec: Spec) -> None:
     variant = _variant(spec)
     path = tmp_path / f"{variant.name}.py"

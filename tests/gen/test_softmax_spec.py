@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from attngen.catalog import catalog
@@ -43,9 +43,7 @@ TOPK = st.builds(
     k=st.integers(1, 64),
     dtype=st.sampled_from(DTYPES),
 )
-quick = settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+quick = settings(max_examples=20)
 
 
 @given(SOFTMAX | TOPK)

@@ -124,7 +124,7 @@ def test_a_feature(case, shape):
     assert_same(*problem(SHAPES[shape], CASES[case], seed=len(case)))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     shapes(),
     st.fixed_dictionaries({}, optional={o: st.sampled_from(n) for o, n in CHOICES.items()}),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from attngen.reference import attention, merge_state, online_attention
 
-laws = settings(deadline=None, max_examples=60)
+laws = settings(max_examples=60)
 
 
 @st.composite

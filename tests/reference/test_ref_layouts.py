@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from attngen.reference import attention, attention_paged, attention_varlen, cascade_attention
 
-laws = settings(deadline=None, max_examples=40)
+laws = settings(max_examples=40)
 lengths = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 7)), max_size=4)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from attngen.reference import attention, merge_state, merge_states
 
-laws = settings(deadline=None, max_examples=80)
+laws = settings(max_examples=80)
 EMPTY = -np.inf
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from attngen.reference.rounding import FORMATS, format_of, round_to, ulp
 
-laws = settings(deadline=None, max_examples=200)
+laws = settings(max_examples=200)
 TORCH = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32"}
 
 

@@ -19,7 +19,7 @@ from attngen.reference import (
 )
 from attngen.reference.softmax_budget import plain_softmax
 
-laws = settings(deadline=None, max_examples=60)
+laws = settings(max_examples=60)
 entries = hnp.arrays(
     np.float64,
     hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=9),

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from attngen.reference import logsumexp, naive_softmax, online_softmax, safe_softmax
 
-laws = settings(deadline=None, max_examples=60)
+laws = settings(max_examples=60)
 logits = hnp.arrays(
     np.float64,
     hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=9),
