@@ -2,7 +2,7 @@
 
 Writes docs/compile/triton-VERSION.json for the Triton that is installed, and the table in
 docs/compile-matrix.md. No GPU is needed; from nothing it takes some minutes. A report has a digest
-of every kernel's text: kernels whose text is that of the report are not compiled again.
+of every kernel's text and of how it is called: what is as in the report is not compiled again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from attngen import compile as compiler
 from attngen.catalog import catalog
 from attngen.config import TARGETS
+from attngen.context import context
 from attngen.render import render
 from attngen.variant import Variant
 
@@ -29,8 +30,10 @@ def path(version: str) -> Path:
 
 
 def digest(variant: Variant) -> str:
-    """Of a kernel's text, which with the version of Triton decides what it takes."""
-    return hashlib.sha256(render(variant).encode()).hexdigest()[:16]
+    """Of a kernel's text and usual calls, which with Triton's version decide what it takes."""
+    names = context(variant)
+    told = f"{render(variant)}{names['kernel_signature']}{names['launches']}"
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def measure(known: dict[str, Any]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from attngen.config import Target
 from attngen.context import context
 from attngen.errors import CannotCompile
 from attngen.interpret import interpreting
+from attngen.launch import Launch
 from attngen.ops import wrong_target
 from attngen.render import render
 from attngen.variant import Variant
@@ -144,11 +145,7 @@ def compile_variant(variant: Variant, target: Target, text: str | None = None) -
         CannotCompile: where the compiler refuses; the message is the compiler's.
     """
     names = context(variant)
-    kernels = [
-        compile_kernel(variant, target, text, constants, function)
-        for function in names.get("functions", (variant.name,))
-        for constants in names["specialisations"]
-    ]
+    kernels = [compile_kernel(variant, target, text, launch) for launch in names["launches"]]
     serialised = False
     if target.backend == "hip":
         counts = [
@@ -169,28 +166,31 @@ def compile_kernel(
     variant: Variant,
     target: Target,
     text: str | None = None,
-    constants: dict[str, Any] | None = None,
-    function: str | None = None,
+    launch: Launch | None = None,
 ) -> Any:
     """Triton's compiled kernel of a variant for a target; `.asm` holds what each pass made.
 
-    `constants` are the compile-time arguments, those of the usual call where they are not given;
-    `function` is a kernel of the module that has not the variant's name.
+    `launch` is one of the launcher's usual calls, the first where it is not given.
     """
     import triton
     from triton.backends.compiler import GPUTarget
 
     names = context(variant)
-    if constants is None:
-        constants = names["specialisations"][0]
+    launch = launch or names["launches"][0]
+    constants = dict(launch.constants)
     if "PDL" in constants:
-        constants = constants | {"PDL": target.pdl}
+        constants["PDL"] = target.pdl
     if reason := wrong_target(variant.spec, variant.config, target):
         raise CannotCompile(reason)
     with tempfile.TemporaryDirectory() as folder:
         module = load_text(variant.name, text or render(variant), folder)
-        kernel = getattr(module, function or variant.name)
-        signature = {name: _type(name, names) for name in kernel.arg_names}
+        kernel = getattr(module, launch.function)
+        known = {
+            **names["kernel_signature"],
+            **launch.types,
+            **dict.fromkeys(constants, "constexpr"),
+        }
+        signature = {name: _type(known[name]) for name in kernel.arg_names}
         parameters = list(signature)
         fixed = {
             (parameters.index(name),): value
@@ -216,6 +216,9 @@ def compile_kernel(
             from triton.compiler import ASTSource as Source
 
             options["num_stages"] = variant.config.num_stages
+            if launch.early and target.pdl:
+                options["launch_pdl"] = True
+        options |= launch.options
         source = Source(kernel, signature, fixed, aligned)
         gpu = GPUTarget(target.backend, target.arch, target.warp_size)
         try:
@@ -224,9 +227,8 @@ def compile_kernel(
             raise CannotCompile(str(error).strip()) from error
 
 
-def _type(parameter: str, names: dict[str, Any]) -> str:
+def _type(type_: str) -> str:
     """Triton's type of a kernel's parameter; a descriptor's has a layout, which Triton spells."""
-    type_: str = names["kernel_signature"].get(parameter, "constexpr")
     if not type_.startswith("tensordesc"):
         return type_
     from triton.experimental.gluon import language as gl

@@ -7,6 +7,7 @@ from typing import Any
 
 from attngen import context_attention, tiles_decode
 from attngen.config import padded
+from attngen.launch import Launch, units
 from attngen.spec_attention import AttentionDecode
 from attngen.variant import Variant
 
@@ -29,6 +30,7 @@ _WANTED_IN_FLIGHT = 96 << 10
 
 _MERGED = ("acc_split_ptr", "m_split_ptr", "l_split_ptr", "lse_ptr", "heads_q")
 """The parameters of the merge of splits that the first kernel has not."""
+_MERGE_OPTIONS = {"num_warps": 4, "num_stages": 3}
 
 
 def names(variant: Variant) -> dict[str, Any]:
@@ -41,7 +43,9 @@ def names(variant: Variant) -> dict[str, Any]:
     left_out = [*([] if spec.paged else ["seqlens_kv_ptr"])]
     left_out += ["causal_offset_ptr"] if positions else []
     in_flight = tiles_decode.bytes_in_flight(spec, variant.config)
-    constants = {"PDL": False} | ({"PAGE_SIZE": 16} if spec.paged else {})
+    constants: dict[str, Any] = {"PDL": False, **dict.fromkeys(left_out)}
+    constants |= units(arguments) | ({"PAGE_SIZE": 16} if spec.paged else {})
+    whole = {"o_ptr": f"*{spec.dtype}"}
     return {
         **context_attention.names(spec),
         "summary": _summary(variant),
@@ -67,16 +71,16 @@ def names(variant: Variant) -> dict[str, Any]:
             "PDL: tl.constexpr",
         ],
         "kernel_arguments": list(arguments.values()),
-        "kernel_signature": {
-            name: _triton_type(name, spec)
-            for name in (*arguments, *_MERGED)
-            if name not in constants
-        },
+        "kernel_signature": {name: _triton_type(name, spec) for name in (*arguments, *_MERGED)},
         "unspecialised": [name for name in arguments if _is_count(name)],
         "wanted_kb": _WANTED_IN_FLIGHT >> 10,
         "programs_a_processor": min(8, -(-_WANTED_IN_FLIGHT // in_flight)),
-        "functions": [variant.name, "merge_splits"],
-        "specialisations": [dict.fromkeys(left_out) | constants],
+        # Several splits leave their states in float32, which are merged; one is o itself.
+        "launches": [
+            Launch(variant.name, constants),
+            Launch(variant.name, constants, whole),
+            Launch("merge_splits", constants, whole, _MERGE_OPTIONS, early=True),
+        ],
     }
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from attngen import context_attention
 from attngen.config import padded
+from attngen.launch import Launch
 from attngen.spec_attention import AttentionFwd
 from attngen.variant import Variant
 
@@ -49,7 +50,7 @@ def names(variant: Variant) -> dict[str, Any]:
         "heads_q_index": sizes.index("heads_q"),
         "waves": 2 if spec.causal else 1,
         "switch": "STRADDLE" if spec.causal else "EVEN_N",
-        "specialisations": _specialisations(spec),
+        "launches": _launches(variant),
         "kernel_parameters": [*_POINTERS, *sizes, *_COUNTS, "scale_log2"],
         "kernel_signature": _signature(variant),
         "unspecialised": [*sizes, *_COUNTS],
@@ -75,10 +76,10 @@ def _sizes(spec: AttentionFwd) -> list[str]:
     return ["seqlen_q", "seqlen_kv", *offset, "heads_q"]
 
 
-def _specialisations(spec: AttentionFwd) -> list[dict[str, bool]]:
-    """The constants that the launcher may compile the kernel with, the usual ones first."""
-    name, usual = ("STRADDLE", False) if spec.causal else ("EVEN_N", True)
-    return [{name: usual}, {name: not usual}]
+def _launches(variant: Variant) -> list[Launch]:
+    """With the constants that the launcher may choose, the usual ones first."""
+    name, usual = ("STRADDLE", False) if variant.spec.causal else ("EVEN_N", True)
+    return [Launch(variant.name, {name: value}) for value in (usual, not usual)]
 
 
 def _signature(variant: Variant) -> dict[str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from attngen.config import ELEMENT_BYTES, next_power_of_2
 from attngen.context_attention import DTYPE_WORDS
+from attngen.launch import Launch, units
 from attngen.spec_merge import Merge, MergeStates
 from attngen.variant import Variant
 
@@ -51,7 +52,7 @@ def names(variant: Variant) -> dict[str, Any]:
         "kernel_parameters": [*parameters, "PDL: tl.constexpr"],
         "kernel_signature": {name: _triton_type(name, spec) for name in parameters},
         "unspecialised": _sizes(spec),
-        "specialisations": [{"PDL": False}],
+        "launches": [Launch(variant.name, _constants(spec, parameters), early=True)],
     }
 
 
@@ -78,6 +79,11 @@ def _parameters(spec: Merge) -> list[str]:
         tensors, last = [*inputs, "out", "out_lse"], []
     strides = [f"stride_{tensor}_{dim}" for tensor in tensors for dim in dims]
     return [*(f"{pointer}_ptr" for pointer in pointers), *strides, *last, *_sizes(spec)]
+
+
+def _constants(spec: Merge, parameters: list[str]) -> dict[str, Any]:
+    """What is one in the usual call, with lse as [heads, tokens]; a ragged list's has states."""
+    return {"PDL": False, **units(parameters)} | ({"stride_lse_state": 1} if _ragged(spec) else {})
 
 
 def _sizes(spec: Merge) -> list[str]:

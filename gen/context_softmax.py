@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterable
 from typing import Any
 
 from attngen.config import next_power_of_2
 from attngen.context_attention import DTYPE_WORDS
+from attngen.launch import Launch
 from attngen.spec_softmax import Softmax, SoftmaxTopk
 from attngen.tiles_softmax import lanes, row_block
 from attngen.variant import Variant
@@ -60,7 +62,10 @@ def softmax(variant: Variant) -> dict[str, Any]:
         "tensors": tensors,
         "strides_of_tensors": ", ".join(f"{tensor}_strides" for tensor in tensors),
         "empty": "-inf" if spec.log else "0",
-        "functions": [f"{variant.name}_states", variant.name] if spec.split else [variant.name],
+        "launches": [
+            *([_launch(f"{variant.name}_states", arguments)] if spec.split else []),
+            _launch(variant.name, arguments),
+        ],
         "state_parameters": [
             _declared(name)
             for name in arguments
@@ -68,7 +73,7 @@ def softmax(variant: Variant) -> dict[str, Any]:
         ],
         "kernel_parameters": [_declared(name) for name in arguments],
         "kernel_arguments": {_declared(name): value for name, value in arguments.items()},
-        **_launch(spec.dtype, spec.out_dtype, arguments),
+        **_signature(spec.dtype, spec.out_dtype, arguments),
     }
 
 
@@ -90,7 +95,8 @@ def topk(variant: Variant) -> dict[str, Any]:
         "scaled": False,
         "kernel_parameters": [_declared(name) for name in arguments],
         "kernel_arguments": {_declared(name): value for name, value in arguments.items()},
-        **_launch(spec.dtype, spec.dtype, arguments),
+        "launches": [_launch(variant.name, arguments)],
+        **_signature(spec.dtype, spec.dtype, arguments),
     }
 
 
@@ -139,24 +145,31 @@ def _declared(name: str) -> str:
     return f"{name}: tl.constexpr" if name == "unit" else name
 
 
-def _launch(dtype: str, out_dtype: str, arguments: dict[str, str]) -> dict[str, Any]:
-    """The types of a kernel's parameters in the usual call: rows one after the other."""
+def _ones(arguments: Iterable[str]) -> dict[str, Any]:
+    """What is 1 in the usual call: rows one after the other, columns side by side."""
+    return {name: 1 for name in arguments if name in ("inner", "unit") or "_column" in name}
+
+
+def _launch(function: str, arguments: Iterable[str]) -> Launch:
+    return Launch(function, {**_ones(arguments), "PDL": False}, early=True)
+
+
+def _signature(dtype: str, out_dtype: str, arguments: Iterable[str]) -> dict[str, Any]:
+    """The types of a kernel's parameters in the usual call."""
     pointers = {
         "x_ptr": f"*{dtype}",
         "y_ptr": f"*{out_dtype}",
-        "mask_ptr": "*i1",
+        "mask_ptr": "*u1",
         "values_ptr": f"*{dtype}",
         "indices_ptr": "*i64",
     }
-    ones = {name: 1 for name in arguments if name in ("inner", "unit") or "_column" in name}
     types = {}
     for name in arguments:
         usual = "fp32" if name in ("sign", "scale") else "i32"
         types[name] = pointers.get(name, "*fp32") if name.endswith("_ptr") else usual
     return {
         "unspecialised": [name for name in arguments if name in ("num_rows", "parts", "k")],
-        "kernel_signature": types | dict.fromkeys(ones, "constexpr"),
-        "specialisations": [ones | {"PDL": False}],
+        "kernel_signature": types,
         "multiples_of_16": ["columns"],
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from attngen import context_attention
 from attngen.config import padded
+from attngen.launch import Launch, units
 from attngen.layouts_triton import LAYOUTS
 from attngen.spec_attention import AttentionFwd, AttentionPaged, AttentionVarlen
 from attngen.variant import Variant
@@ -51,7 +52,7 @@ def names(variant: Variant) -> dict[str, Any]:
         "kernel_arguments": list(arguments.values()),
         "kernel_signature": {name: _triton_type(name, spec) for name in arguments},
         "unspecialised": _unspecialised(spec),
-        "specialisations": [{"causal_offset_ptr": None} if _positions(spec) else {}],
+        "launches": [Launch(variant.name, _constants(spec, arguments))],
     }
 
 
@@ -125,19 +126,23 @@ def _unspecialised(spec: AttentionFwd) -> list[str]:
 
 
 def _triton_type(parameter: str, spec: AttentionFwd) -> str:
-    """What Triton calls the type of a kernel parameter in the usual call; "constexpr" is None."""
+    """What Triton calls the type of a kernel parameter in the usual call."""
     pointers = {
         "lse_ptr": "*fp32",
-        "bias_ptr": "*fp32",
-        "mask_ptr": "*i1",
+        "mask_ptr": "*u1",
         "alibi_slopes_ptr": "*fp32",
         "sinks_ptr": "*fp32",
-        "causal_offset_ptr": "constexpr",
+        "causal_offset_ptr": "*i64",
         **{f"{name}_ptr": "*i32" for name in LAYOUTS[spec.op].indices},
     }
     if parameter.endswith("_ptr"):
         return pointers.get(parameter, f"*{spec.dtype}")
     return "fp32" if parameter in ("sm_scale", "softcap") else "i32"
+
+
+def _constants(spec: AttentionFwd, arguments: dict[str, str]) -> dict[str, Any]:
+    """What is a constant to the compiler in the usual call."""
+    return units(arguments) | ({"causal_offset_ptr": None} if _positions(spec) else {})
 
 
 def _summary(variant: Variant) -> list[str]:

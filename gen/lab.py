@@ -32,6 +32,8 @@ ROTATED_BYTES = 2**28
 """Inputs rotate through at least this much memory, and through twice the L2 cache."""
 LEAST_SETS, MOST_SETS = 2, 32
 MOST_PROCESSES = 32
+MOST_PROVERS = 16
+"""Each has a context of its own on the GPU, of about half a gigabyte."""
 COMPILE_S = 300
 """How long to wait for one kernel's compiler."""
 FIRST_ROUNDS = 3
@@ -55,6 +57,8 @@ class Lab:
         self.target, self.folder, self.device, self.rounds = target, folder, device, rounds
         self.pool: ProcessPoolExecutor | None = None
         self.reports: dict[Variant, Future[Report]] = {}
+        self.provers: ProcessPoolExecutor | None = None
+        self.proofs: dict[Variant, Future[str | None]] = {}
 
     def prepare(self, variants: Iterable[Variant]) -> None:
         """Begin to compile, in this order, with a core left over for timing."""
@@ -87,11 +91,32 @@ class Lab:
         self.prepare([v for v, future in self.reports.items() if not _succeeded(future)])
         return report
 
+    def expect(self, variants: Iterable[Variant]) -> None:
+        """Begin to hold kernels to the reference, in processes that share the GPU."""
+        self.proofs.clear()
+        if self.provers is None:
+            # One thread each for the reference: there are as many processes as processors.
+            os.environ.setdefault("OMP_NUM_THREADS", "1")
+            self.provers = _pool(min(MOST_PROVERS, os.cpu_count() or 1))
+        for variant in variants:
+            arguments = (variant, self.target, self.folder, self.device)
+            self.proofs[variant] = self.provers.submit(_refuted_or_dead, arguments)
+
     def refuted(self, variant: Variant) -> str | None:
         """Why a kernel is wrong, held to the reference on the short cases; None where it is right.
 
         The reference takes the GPU's time on a long one; `attngen verify` has those too.
         """
+        if variant in self.proofs:
+            try:
+                return self.proofs[variant].result()
+            except BrokenProcessPool:
+                # Some kernel took its process with it: which one shows where it is alone.
+                self._end_proofs()
+        return self.refuted_here(variant)
+
+    def refuted_here(self, variant: Variant) -> str | None:
+        """The same in this process."""
         try:
             report = verify.verify(self.module(variant), variant, self.device, long=False)
         except Exception as error:
@@ -157,9 +182,17 @@ class Lab:
         return finder.load(variant.name, [self.folder])
 
     def close(self) -> None:
-        """Compile no more."""
+        """Compile and prove no more."""
         if self.pool is not None:
             self.pool.shutdown(wait=False, cancel_futures=True)
+        self._end_proofs()
+
+    def _end_proofs(self) -> None:
+        """Prove in this process alone from now on, or in new ones."""
+        self.proofs.clear()
+        if self.provers is not None:
+            self.provers.shutdown(wait=True, cancel_futures=True)
+            self.provers = None
 
     def _launcher(self, variant: Variant) -> Any:
         return getattr(self.module(variant), variant.spec.op)
@@ -189,6 +222,15 @@ class Lab:
             except Exception:
                 raise GpuLost(variant.name, reason) from error
         return reason
+
+
+def _refuted_or_dead(arguments: tuple[Variant, Target, Path, str]) -> str | None:
+    """What a process for proofs does; one whose GPU is lost is of no more use, and ends."""
+    variant, target, folder, device = arguments
+    try:
+        return Lab(target, folder, device).refuted_here(variant)
+    except GpuLost:
+        os._exit(1)
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:

@@ -83,7 +83,7 @@ def attention_varlen(
     switches, options = _options(
         causal, causal_offset, window_size, softcap, alibi_slopes, bias, mask, sinks
     )
-    kernel = _kernel(AttentionVarlen, q.shape[2], v.shape[2], q.dtype, *switches)
+    kernel = _kernel(AttentionVarlen, q.device, q.shape[2], v.shape[2], q.dtype, *switches)
     lengths = (cu_seqlens_q, cu_seqlens_kv, max_seqlen_q, max_seqlen_kv)
     o, lse = kernel.attention_varlen(q, k, v, *lengths, sm_scale=sm_scale, out=out, **options)
     return (o, lse) if return_lse else o
@@ -180,7 +180,8 @@ def attention_paged(
     switches, options = _options(
         causal, causal_offset, window_size, softcap, alibi_slopes, bias, mask, sinks
     )
-    kernel = _kernel(AttentionPaged, q.shape[2], v_cache.shape[3], q.dtype, *switches)
+    columns = q.shape[2], v_cache.shape[3]
+    kernel = _kernel(AttentionPaged, q.device, *columns, q.dtype, *switches)
     o, lse = kernel.attention_paged(
         q,
         k_cache,
@@ -257,11 +258,20 @@ def _options(
 
 @lru_cache(maxsize=1024)
 def _kernel(
-    op: type[AttentionVarlen], head_dim: int, head_dim_v: int, dtype: torch.dtype, *switches: bool
+    op: type[AttentionVarlen],
+    device: torch.device,
+    head_dim: int,
+    head_dim_v: int,
+    dtype: torch.dtype,
+    *switches: bool,
 ) -> ModuleType:
-    """The module of the built kernel for a spec, its preferred tile first."""
+    """The module of the built kernel for a spec, its preferred tile first.
+
+    Of tuned ones the same for all shapes: a row's bits do not depend on its batch mates.
+    """
     if dtype not in DTYPES:
         allowed = ", ".join(str(d) for d in DTYPES)
         raise InvalidSpec(f"dtype: got {dtype}, allowed are {allowed}")
     features = {f.name: on for f, on in zip(op.features, switches, strict=True)}
-    return find(op(head_dim=head_dim, head_dim_v=head_dim_v, dtype=DTYPES[dtype], **features))
+    spec = op(head_dim=head_dim, head_dim_v=head_dim_v, dtype=DTYPES[dtype], **features)
+    return find(spec, device=device)

@@ -16,6 +16,7 @@ from attngen import (
     tiles_softmax,
     tune_attention,
     tune_decode,
+    tune_layouts,
     tune_merge,
     tune_softmax,
 )
@@ -67,6 +68,18 @@ TRIALS: dict[str, Trial] = {
         tune_decode.shapes,
         tune_decode.sizes,
         tune_decode.inputs,
+    ),
+    "attention_varlen": Trial(
+        tiles_attention.candidates,
+        tune_layouts.shapes,
+        tune_attention.sizes,
+        tune_layouts.varlen_inputs,
+    ),
+    "attention_paged": Trial(
+        tiles_attention.candidates,
+        tune_layouts.shapes,
+        tune_attention.sizes,
+        tune_layouts.paged_inputs,
     ),
     "merge_state": _MERGE,
     "merge_states": _MERGE,

@@ -1,7 +1,8 @@
 """Which tile is fastest for a spec on a GPU: candidates are compiled, timed and proven.
 
 Nothing wins that was not held to the reference and did not give the same bits over many runs. What
-is measured is saved bucket by bucket, so that a run that is stopped goes on where it was.
+is measured is saved bucket by bucket, so that a run that is stopped goes on where it was. Proofs
+take many processors and the GPU, times want it alone: so a few specs are timed, then proven.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from attngen.variant import Variant
 from attngen.winners import Record, Timing, Winners, family
 
 Save = Callable[[Winners], None]
+TOGETHER = 8
+"""Specs that are timed one after the other, and whose winners are then proven all at once."""
 
 
 class Bench(Protocol):
@@ -33,6 +36,9 @@ class Bench(Protocol):
 
     def times(self, variants: Sequence[Variant], shape: Any) -> dict[str, float | str]:
         """Microseconds by kernel's name, or why it cannot be called."""
+
+    def expect(self, variants: Iterable[Variant]) -> None:
+        """Begin to hold kernels to the reference."""
 
     def refuted(self, variant: Variant) -> str | None:
         """Why a kernel is wrong; None where it is right."""
@@ -83,47 +89,95 @@ def tune(
     budget: float = math.inf,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Step]:
-    """Time and prove what is missing in `winners`, spec by spec; saved after each bucket.
+    """Time and prove what is missing in `winners`; saved after each bucket and each proof.
 
     Args:
         jobs: the specs.
-        bench: what compiles and times.
+        bench: what compiles, times and proves.
         winners: what is known already; it is added to.
         save: keeps it.
-        budget: seconds after which no bucket is begun that would likely take longer.
+        budget: seconds after which no bucket is begun that would likely take longer, with the
+            proofs after it.
         clock: seconds.
 
     Raises:
         GpuLost: where a kernel made the GPU unusable; it is rejected, and that is saved.
     """
-    start, done, longest = clock(), 0, 0.0
     renew(winners, jobs)
-    records = [winners.specs.setdefault(job.spec.name, Record()) for job in jobs]
-    open_jobs = [(job, r) for job, r in zip(jobs, records, strict=True) if job.missing(r)]
-    total = sum(len(job.missing(record)) for job, record in open_jobs)
-    bench.prepare(variant for job, record in open_jobs for variant in job.left(record))
-    for job, record in zip(jobs, records, strict=True):
-        record.buckets = {w: timing for w, timing in record.buckets.items() if w in job.shapes}
-        missing = job.missing(record)
-        if missing and clock() - start + longest <= budget:
-            yield Step(_prune(job, record, bench), done, total, clock() - start)
+    known = [(job, winners.specs.setdefault(job.spec.name, Record())) for job in jobs]
+    bench.prepare(v for job, record in known if job.missing(record) for v in job.left(record))
+    run = _Run(known, bench, lambda: save(winners), budget, clock)
+    for first in range(0, len(known), TOGETHER):
+        chunk = known[first : first + TOGETHER]
         try:
-            for bucket in missing:
-                begun = clock()
-                if begun - start + longest > budget:
-                    return
-                _measure(job, record, bucket, bench)
-                save(winners)
-                done, longest = done + 1, max(longest, clock() - begun)
-                yield Step(_told(job, record, bucket), done, total, clock() - start)
-            _settle_all(job, record, bench)
+            yield from run.times(chunk)
+            yield from run.proves(chunk)
         except GpuLost as lost:
-            record.rejected[lost.name.removeprefix(f"{job.spec.name}_")] = lost.reason
+            for job, record in chunk:
+                if lost.name in {variant.name for variant in job.tiles.values()}:
+                    record.rejected[lost.name.removeprefix(f"{job.spec.name}_")] = lost.reason
             save(winners)
             raise
-        save(winners)
-        for failure in _failures(job, record):
-            yield Step(failure, done, total, clock() - start, failed=True)
+        if run.over:
+            return
+
+
+class _Run:
+    """One run over specs and their records: what is done, and in how much time."""
+
+    def __init__(
+        self,
+        known: Sequence[tuple[Job, Record]],
+        bench: Bench,
+        save: Callable[[], None],
+        budget: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.bench, self.save, self.budget, self.clock = bench, save, budget, clock
+        self.start, self.over, self.done = clock(), False, 0
+        self.total = sum(len(job.missing(record)) for job, record in known)
+        self.longest = {"bucket": 0.0, "proofs": 0.0}
+        self.timed: list[tuple[Job, Record, str]] = []
+
+    def times(self, chunk: Iterable[tuple[Job, Record]]) -> Iterator[Step]:
+        """Time the missing buckets, with nothing else on the GPU, while there is time."""
+        self.timed.clear()
+        for job, record in chunk:
+            record.buckets = {w: timing for w, timing in record.buckets.items() if w in job.shapes}
+            for i, bucket in enumerate(job.missing(record)):
+                begun = self.clock()
+                if begun - self.start + sum(self.longest.values()) > self.budget:
+                    self.over = True
+                    return
+                if i == 0:
+                    yield self._step(_prune(job, record, self.bench))
+                _measure(job, record, bucket, self.bench)
+                self.save()
+                self.done += 1
+                self._took("bucket", begun)
+                self.timed.append((job, record, bucket))
+                yield self._step(f"{job.spec.name}, {bucket}: timed")
+
+    def proves(self, chunk: Sequence[tuple[Job, Record]]) -> Iterator[Step]:
+        """Prove what is the fastest, all at once, and tell what won."""
+        begun = self.clock()
+        self.bench.expect({v: None for job, record in chunk for v in _leaders(job, record)})
+        for job, record in chunk:
+            _settle_all(job, record, self.bench)
+            self.save()
+        self._took("proofs", begun)
+        for job, record, bucket in self.timed:
+            yield self._step(_told(job, record, bucket))
+        for job, record in chunk:
+            if not (self.over and job.missing(record)):
+                for failure in _failures(job, record):
+                    yield self._step(failure, failed=True)
+
+    def _took(self, what: str, begun: float) -> None:
+        self.longest[what] = max(self.longest[what], self.clock() - begun)
+
+    def _step(self, text: str, failed: bool = False) -> Step:
+        return Step(text, self.done, self.total, self.clock() - self.start, failed)
 
 
 def _prune(job: Job, record: Record, bench: Bench) -> str:
@@ -147,7 +201,7 @@ def _too_much(report: Resources | Refusal, default: bool) -> str | None:
 
 
 def _measure(job: Job, record: Record, bucket: str, bench: Bench) -> None:
-    """Time all candidates on the shape of a bucket, and prove the fastest."""
+    """Time all candidates on the shape of a bucket."""
     shape = job.shapes[bucket]
     left = job.left(record)
     times = bench.times(left, shape) if left else {}
@@ -159,34 +213,41 @@ def _measure(job: Job, record: Record, bucket: str, bench: Bench) -> None:
         else:
             timing.us[tile] = result
     record.buckets[bucket] = timing
-    _settle(job, record, bucket, bench)
 
 
-def _settle(job: Job, record: Record, bucket: str, bench: Bench) -> None:
-    """Prove tiles in the order of their times, until one of any family and a portable one stand."""
-    us = record.buckets[bucket].us
+def _rankings(job: Job, record: Record) -> Iterator[tuple[list[str], list[str]]]:
+    """Tiles of which one has to be proven, the fastest first, and in which buckets.
+
+    For each bucket and for all at once, of any family and of the portable one.
+    """
+    known = [bucket for bucket in job.shapes if bucket in record.buckets]
     for allowed in (BACKENDS, ("triton",)):
-        for tile in sorted(us, key=lambda tile: (us[tile], tile)):
-            if family(tile) in allowed and _prove(job, record, bucket, tile, bench):
-                break
+        for bucket in known:
+            us = record.buckets[bucket].us
+            ranking = sorted(us, key=lambda tile: (us[tile], tile))
+            yield [tile for tile in ranking if family(tile) in allowed], [bucket]
+        yield [tile for tile in record.by_mean() if family(tile) in allowed], known
+
+
+def _leaders(job: Job, record: Record) -> Iterator[Variant]:
+    """What will have to be held to the reference, if all of it is right."""
+    for tiles, _ in _rankings(job, record):
+        left = [tile for tile in tiles if tile in job.tiles and tile not in record.rejected]
+        if left and left[0] not in record.verified:
+            yield job.tiles[left[0]]
 
 
 def _settle_all(job: Job, record: Record, bench: Bench) -> None:
-    """Settle every bucket again, since a tile may have failed after it won an earlier one.
+    """Prove tiles in the order of their times, until one of each ranking stands.
 
-    Then the same for the one tile that serves all shapes.
+    All over again where one failed, since it may have won an earlier bucket.
     """
-    known = [bucket for bucket in job.shapes if bucket in record.buckets]
     before = -1
     while before != len(record.rejected):
         before = len(record.rejected)
-        for bucket in known:
-            _settle(job, record, bucket, bench)
-        for allowed in (BACKENDS, ("triton",)):
-            for tile in record.by_mean():
-                if family(tile) in allowed and all(
-                    _prove(job, record, bucket, tile, bench) for bucket in known
-                ):
+        for tiles, buckets in list(_rankings(job, record)):
+            for tile in tiles:
+                if all(_prove(job, record, bucket, tile, bench) for bucket in buckets):
                     break
 
 

@@ -62,6 +62,19 @@ def inputs(
     )
     # One matrix for all heads and sequences: more would be timing its memory traffic.
     scores = (1, 1, shape.seqlen_q, shape.seqlen_kv)
+    options = features(spec, shape, device)
+    if spec.bias:
+        options["bias"] = normal(*scores, dtype=dtype)
+    if spec.mask:
+        options["mask"] = normal(*scores, dtype=torch.float32) > -1
+    return (q, k, v), options
+
+
+def features(spec: Any, shape: Any, device: str) -> dict[str, Any]:
+    """The options that a spec's features need but for tensors shaped like the scores.
+
+    Of attention of any kind; a shape has seqlen_kv and heads_q.
+    """
     options: dict[str, Any] = {}
     if spec.window:
         options["window_size"] = (min(1024, shape.seqlen_kv // 4), 0 if spec.causal else 256)
@@ -70,10 +83,6 @@ def inputs(
     if spec.alibi:
         heads = torch.arange(1, shape.heads_q + 1, device=device, dtype=torch.float32)
         options["alibi_slopes"] = torch.exp2(-8.0 * heads / shape.heads_q)
-    if spec.bias:
-        options["bias"] = normal(*scores, dtype=dtype)
-    if spec.mask:
-        options["mask"] = normal(*scores, dtype=torch.float32) > -1
     if spec.sinks:
-        options["sinks"] = normal(shape.heads_q, dtype=torch.float32)
-    return (q, k, v), options
+        options["sinks"] = torch.zeros(shape.heads_q, device=device)
+    return options

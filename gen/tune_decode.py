@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from attngen.spec_attention import AttentionDecode
+from attngen.tune_attention import features
 from attngen.verify_attention import TORCH_DTYPES
 
 PAGE_SIZE = 16
@@ -56,27 +57,20 @@ def inputs(
         return torch.randn(size, generator=generator, device=device, dtype=dtype)
 
     q = normal(shape.batch, 1, shape.heads_q, spec.head_dim)
-    options = _options(spec, shape, device)
+    options = features(spec, shape, device)
     if not spec.paged:
         rows = (shape.batch, shape.seqlen_kv, shape.heads_kv)
         return (q, normal(*rows, spec.head_dim), normal(*rows, spec.head_dim_v)), options
-    wide = -(-shape.seqlen_kv // PAGE_SIZE)
-    pages = (shape.batch * wide, PAGE_SIZE, shape.heads_kv)
-    table = torch.randperm(shape.batch * wide, generator=generator, device=device)
-    lengths = torch.full((shape.batch,), shape.seqlen_kv, dtype=torch.int32, device=device)
-    options |= {"block_table": table.int().view(shape.batch, wide), "seqlens_kv": lengths}
+    table, lengths = shuffled_pages(shape.batch, shape.seqlen_kv, device)
+    pages = (table.numel(), PAGE_SIZE, shape.heads_kv)
+    options |= {"block_table": table, "seqlens_kv": lengths}
     return (q, normal(*pages, spec.head_dim), normal(*pages, spec.head_dim_v)), options
 
 
-def _options(spec: AttentionDecode, shape: Shape, device: str) -> dict[str, Any]:
-    options: dict[str, Any] = {}
-    if spec.window:
-        options["window_size"] = (min(1024, shape.seqlen_kv // 4), 0)
-    if spec.softcap:
-        options["softcap"] = 30.0
-    if spec.alibi:
-        heads = torch.arange(1, shape.heads_q + 1, device=device, dtype=torch.float32)
-        options["alibi_slopes"] = torch.exp2(-8.0 * heads / shape.heads_q)
-    if spec.sinks:
-        options["sinks"] = torch.zeros(shape.heads_q, device=device)
-    return options
+def shuffled_pages(batch: int, seqlen: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """A block table of full sequences in pages of PAGE_SIZE, and the sequences' lengths."""
+    generator = torch.Generator(device).manual_seed(1)
+    wide = -(-seqlen // PAGE_SIZE)
+    table = torch.randperm(batch * wide, generator=generator, device=device).int()
+    lengths = torch.full((batch,), seqlen, dtype=torch.int32, device=device)
+    return table.view(batch, wide), lengths

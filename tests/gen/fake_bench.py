@@ -35,6 +35,7 @@ class FakeBench:
     now: float = 0.0
     timed: list[tuple[str, int]] = field(default_factory=list)
     proofs: list[str] = field(default_factory=list)
+    expected: list[str] = field(default_factory=list)
     interrupt_at: int = -1
     machine: Machine = H200
 
@@ -70,6 +71,9 @@ class FakeBench:
             else us.get(tile(v), 100.0 + i)
             for i, v in enumerate(variants)
         }
+
+    def expect(self, variants: Iterable[Variant]) -> None:
+        self.expected += [tile(variant) for variant in variants]
 
     def refuted(self, variant: Variant) -> str | None:
         self.proofs.append(f"refuted {tile(variant)}")

@@ -53,6 +53,9 @@ class FakeLab:
         self.timed += 1
         return {v.name: 1.0 if v.name == BEST else 2.0 + i for i, v in enumerate(variants)}
 
+    def expect(self, variants: Iterable[Variant]) -> None:
+        pass
+
     def refuted(self, variant: Variant) -> str | None:
         return None
 

@@ -59,8 +59,9 @@ def test_the_fastest_of_each_bucket_wins() -> None:
     assert best(known) == A and best(known, 256) == B
     assert not any(step.failed for step in steps)
     record = known.specs[SPEC.name]
-    # Slower ones are not proven; the portable family and all shapes at once have winners too.
-    assert set(record.verified) == {A, B}
+    # These are begun at once, and slower ones are not proven; the portable family and all shapes
+    # at once have winners too.
+    assert set(record.verified) == set(bench.expected) == {A, B}
     # The mean of the ratios is B's: it is hardly slower where A wins, and much faster where not.
     assert known.ranking("attention_fwd", SPEC.name, None) == [f"{SPEC.name}_{B}"]
     assert set(known.to_build("attention_fwd", SPEC.name)) == {f"{SPEC.name}_{t}" for t in (A, B)}
@@ -155,13 +156,25 @@ def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:
     known = winners.read(path, H200)
     steps = run(again, known, path)
     assert len(again.timed) == 7 - 3
-    assert f"refuted {A}" not in again.proofs
+    assert f"refuted {A}" in again.proofs
     assert steps[-1].done == steps[-1].total == len(again.timed)
     # A third run does nothing at all.
     third = FakeBench()
     assert run(third, winners.read(path, H200), path) == []
     assert not third.timed and not third.proofs and third.prepared == []
     assert winners.read(path, H200) == known
+
+
+def test_specs_are_proven_a_few_at_a_time_while_none_is_timed() -> None:
+    specs = [AttentionFwd(head_dim=8 * n, head_dim_v=8 * n, dtype="bf16") for n in range(1, 11)]
+    bench, order = FakeBench({A: 40.0}), []
+    steps = run(bench, Winners(H200), jobs=jobs(*specs))
+    for step in steps:
+        words = str(step).split(": ")
+        order.append("timed" if words[-1] == "timed" else words[-1].split()[0])
+    told = [word for word in order if word in ("timed", A)]
+    assert told == ["timed"] * 56 + [A] * 56 + ["timed"] * 14 + [A] * 14
+    assert len(bench.expected) == len(specs)
 
 
 def test_a_run_stopped_before_the_last_proofs_makes_them_up(tmp_path: Path) -> None:

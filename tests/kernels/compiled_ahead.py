@@ -1,24 +1,32 @@
-"""Compile a kernel ahead, then let Triton look for the binary of a launch; print both hashes.
+"""Compile a kernel ahead as tuning does, then call it on what tuning times it on.
 
 A process of its own, since Triton compiles nothing where it was told to interpret. The argument is
-the kernel's name. The driver is made up: an H200 on which nothing is ever launched.
+the kernel's name; printed is, as JSON, which functions were compiled ahead, which the calls asked
+for, and which of these were compiled anew. The GPU is made up: an H200 on which nothing is ever
+launched, and whose tensors have no memory.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import torch
+from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
+from triton.runtime.jit import JITFunction
 
+from attngen import compile as compiler
 from attngen import finder, store
-from attngen.compile import compile_kernel
 from attngen.config import TARGETS
-from attngen.variant import parse
+from attngen.trials import TRIALS
+from attngen.variant import Variant, parse
 
 
 class Driver:
@@ -34,44 +42,67 @@ class Driver:
         return 0
 
 
-class Tensor:
-    """A pointer to aligned memory."""
+class Generator(torch.Generator):
+    """One of the CPU: tensors without memory have none."""
 
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.dtype = dtype
-
-    def data_ptr(self) -> int:
-        return 1024
+    def __new__(cls, device: str) -> Generator:
+        return super().__new__(cls)
 
 
-def argument(name: str) -> Any:
-    """As a launcher passes it for contiguous tensors of a head dim of 64, with odd lengths."""
-    if name.endswith("_ptr"):
-        if name == "causal_offset_ptr":
-            return None
-        return Tensor(torch.float32 if name == "lse_ptr" else torch.bfloat16)
-    if name == "sm_scale":
-        return 0.125
-    return 4 * 64 if name.startswith("stride_") else 77
+def _normal(*size: Any, generator: Any, **options: Any) -> torch.Tensor:
+    return torch.empty(*size, **options)
 
 
-def hashes(name: str) -> tuple[str, str]:
-    """Of the binary that is compiled ahead, and of the one that a launch wants."""
-    ahead = compile_kernel(parse(name), TARGETS["sm_90"])
+def _permutation(n: int, generator: Any, **options: Any) -> torch.Tensor:
+    return torch.empty(n, dtype=torch.int64, **options)
+
+
+def calls(variant: Variant, folder: Path) -> None:
+    """Call the kernel on every shape, up to where its binary is known."""
+    store.write(variant, folder)
+    module: Any = finder.load(variant.name, [folder])
+    module._INTERPRETED = True  # any device will do
+    module._has_pdl = lambda _: True
+    compiled = JITFunction.run
+
+    def run(self: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
+        compiled(self, *args, grid=grid, warmup=True, **options)
+
+    processor = SimpleNamespace(multi_processor_count=132, L2_cache_size=50 << 20)
+    trial = TRIALS[variant.spec.op]
+    with (
+        mock.patch.object(JITFunction, "run", run),
+        mock.patch.object(torch, "randn", _normal),
+        mock.patch.object(torch, "randperm", _permutation),
+        mock.patch.object(torch, "Generator", Generator),
+        mock.patch.object(torch.cuda, "get_device_properties", lambda _: processor),
+        mock.patch.object(torch.cuda, "device", mock.MagicMock()),
+    ):
+        for shape in trial.shapes(variant.spec):
+            arguments, options = trial.inputs(variant.spec, shape, "meta")
+            getattr(module, variant.spec.op)(*arguments, **options)
+
+
+def main(name: str) -> dict[str, list[str]]:
+    """The functions that were compiled ahead, wanted by calls, and compiled anew for them."""
+    found: list[tuple[str, bool]] = []
+
+    def listen(*, src: Any, cache_hit: bool, **_: Any) -> None:
+        found.append((src.fn.__name__, cache_hit))
+
+    knobs.compilation.listener = listen
+    variant = parse(name)
+    compiler.compile_variant(variant, TARGETS["sm_90"])
+    ahead = len(found)
     driver.set_active(Driver())
     with TemporaryDirectory() as folder:
-        store.write(parse(name), Path(folder))
-        module = finder.load(name, [Path(folder)])
-        kernel = getattr(module, name)
-        launched = kernel.warmup(
-            *map(argument, kernel.arg_names),
-            grid=(1,),
-            num_warps=module.NUM_WARPS,
-            num_stages=module.NUM_STAGES,
-            enable_fp_fusion=True,
-        )
-    return ahead.hash, launched.hash
+        calls(variant, Path(folder))
+    return {
+        "ahead": [function for function, _ in found[:ahead]],
+        "wanted": [function for function, _ in found[ahead:]],
+        "anew": [function for function, hit in found[ahead:] if not hit],
+    }
 
 
 if __name__ == "__main__":
-    print(*hashes(sys.argv[1]))
+    print(json.dumps(main(sys.argv[1])))

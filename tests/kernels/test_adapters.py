@@ -141,10 +141,12 @@ def test_the_whole_grid_of_vllm(device: str, build: Build, d: int, dtype: Any, f
         hold_vllm(device, tokens, heads, d, dtype, fp8)
 
 
-def hold_combine(device: str, n: int, tokens: int, d: int, dtype: Any, out_dtype: Any) -> None:
-    """Five sequences of 16 heads, lse a transposed view, as FlashAttention's test has it."""
-    o, lse = drawn(device, n, 5 * tokens, 16, d, dtype)
-    o, lse = o.unflatten(1, (5, tokens)), lse.unflatten(1, (5, tokens))
+def hold_combine(
+    device: str, n: int, tokens: int, d: int, dtype: Any, out_dtype: Any, sequences: int = 5
+) -> None:
+    """Sequences of 16 heads, lse a transposed view, as FlashAttention's test has it."""
+    o, lse = drawn(device, n, sequences * tokens, 16, d, dtype)
+    o, lse = o.unflatten(1, (sequences, tokens)), lse.unflatten(1, (sequences, tokens))
     lse = lse.mT.contiguous().mT
     out, out_lse = adapters.flash_attn_combine(o, lse, out_dtype=out_dtype)
     assert out.dtype == out_dtype and out.shape == o.shape[1:]
@@ -162,7 +164,8 @@ def hold_combine(device: str, n: int, tokens: int, d: int, dtype: Any, out_dtype
 def test_combine(device: str, build: Build, n: int, tokens: int, d: int, out_dtype: Any) -> None:
     features = {} if out_dtype == FP32 else {f"out_{NAMES[out_dtype]}": True}
     build("merge_states", head_dim=d, dtype="fp32", **features)
-    hold_combine(device, n, tokens, d, FP32, out_dtype)
+    # Two sequences in the interpreter, whose time goes by the states.
+    hold_combine(device, n, tokens, d, FP32, out_dtype, sequences=2)
 
 
 @pytest.mark.gpu

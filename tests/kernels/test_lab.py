@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -30,7 +31,7 @@ from attngen.spec_attention import AttentionFwd  # noqa: E402
 from attngen.trials import TRIALS  # noqa: E402
 from attngen.tune import tune  # noqa: E402
 from attngen.tune_jobs import job  # noqa: E402
-from attngen.variant import Variant  # noqa: E402
+from attngen.variant import Variant, parse  # noqa: E402
 from attngen.winners import Winners  # noqa: E402
 
 H200 = Machine("NVIDIA H200", "9.0", 232_448, "3.6.0")
@@ -98,6 +99,9 @@ class TimedLab(Lab):
 
     def resources(self, variant: Variant) -> Resources | Refusal:
         return Resources(variant.name, "sm_90", 100, 0, 1000, 232_448)
+
+    def expect(self, variants: Iterable[Variant]) -> None:
+        """Other processes know nothing of the planted faults."""
 
     def times(self, variants: Sequence[Variant], shape: Any) -> dict[str, float | str]:
         return {variant.name: float(i + 1) for i, variant in enumerate(variants)}
@@ -224,16 +228,53 @@ def test_a_compiler_that_crashes_takes_no_other_kernel_with_it(
     here.close()
 
 
-@pytest.mark.parametrize("features", ["", "causal_"])
-def test_what_is_compiled_ahead_is_what_a_launch_looks_for(features: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        "attention_fwd_d64_bf16_m64_n64_w4_s3",
+        "attention_fwd_d64_bf16_causal_window_softcap_alibi_bias_mask_sinks_m32_n32_w4_s2",
+        "attention_decode_d64_bf16_m16_n64_w4_s4",
+        "attention_decode_d64_bf16_causal_window_softcap_alibi_sinks_paged_m16_n32_w4_s2",
+        "attention_varlen_d64_bf16_causal_m64_n32_w4_s4",
+        "attention_paged_d64_bf16_causal_m64_n32_w4_s5",
+        "merge_state_d64_bf16_out_fp8_m32_w4_s1",
+        "merge_states_d64_bf16_m8_w1_s1",
+        "merge_states_d64_bf16_ragged_m8_w1_s1",
+        "softmax_c1024_bf16_single_log_lse_mask_scaled_m2_w4_s1",
+        "softmax_c131072_fp32_split_n8192_w8_s1",
+        "softmax_topk_c131072_k8_bf16_n2048_w2_s1",
+    ],
+)
+def test_what_is_compiled_ahead_is_what_calls_look_for(name: str, tmp_path: Path) -> None:
     """So the GPU does not wait for compilers: the processes have filled Triton's cache."""
     script = Path(__file__).with_name("compiled_ahead.py")
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     env["TRITON_CACHE_DIR"] = str(tmp_path)
-    command = [sys.executable, str(script), f"attention_fwd_d64_bf16_{features}m64_n64_w4_s3"]
+    command = [sys.executable, str(script), name]
     result = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    ahead, launched = result.stdout.split()
-    assert ahead == launched
+    found = json.loads(result.stdout)
+    assert found["wanted"] and not found["anew"]
+    assert set(found["wanted"]) == set(found["ahead"])
+
+
+def test_proofs_are_made_in_processes_and_again_here_where_one_died(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Lab(TARGETS["sm_90"], tmp_path, device)
+    monkeypatch.setattr(lab, "MOST_PROVERS", 2)
+    merge = parse("merge_state_d5_bf16_m4_w1_s1")
+    here.expect([merge])
+    assert here.refuted(merge) is None and here.provers is not None
+
+    class Dead(Future[Any]):
+        def result(self, timeout: float | None = None) -> Any:
+            raise BrokenProcessPool("terminated abruptly")
+
+    here.proofs[RIGHT] = here.proofs[WRONG] = Dead()
+    assert here.refuted(RIGHT) is None
+    assert here.provers is None and not here.proofs
+    assert "o" in str(here.refuted(WRONG))
+    here.close()
 
 
 def test_inputs_are_what_a_kernel_of_every_feature_takes(device: str, tmp_path: Path) -> None:
