@@ -96,6 +96,9 @@ def default_config(spec: AttentionFwd, backend: str) -> TileConfig:
     if spec.mask or (spec.bias and columns == 256):
         # Four warps that hold such a tile beside all else run out of registers.
         tile = replace(tile, num_warps=8)
+    if spec.mask:
+        # Nor can it pipeline a tile of booleans any deeper.
+        tile = replace(tile, num_stages=min(tile.num_stages, 3))
     if spec.dtype == "fp32" and columns == 256 and _pads(spec):
         # Loads that columns mask want registers; pipelined, they go to shared memory directly.
         tile = replace(tile, num_stages=2)

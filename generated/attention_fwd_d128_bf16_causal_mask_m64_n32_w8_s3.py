@@ -1,5 +1,5 @@
 # Generated from templates/triton/attention_fwd.py.jinja; do not edit. Regenerate: attngen build
-#   attention_fwd_d128_bf16_causal_mask_m64_n32_w8_s4
+#   attention_fwd_d128_bf16_causal_mask_m64_n32_w8_s3
 """Causal attention forward with mask, head dim 128, bfloat16.
 
     s = (q . k) * sm_scale,    lse = log(sum(exp(s))),    o = sum(exp(s - lse) * v)
@@ -23,7 +23,7 @@ BLOCK_DV = tl.constexpr(128)
 BLOCK_M = tl.constexpr(64)
 BLOCK_N = tl.constexpr(32)
 NUM_WARPS = 8
-NUM_STAGES = 4
+NUM_STAGES = 3
 DTYPE = torch.bfloat16
 HEADS_TOGETHER = 8
 LOG2_E = tl.constexpr(1.4426950408889634)
@@ -57,7 +57,7 @@ def online_softmax_step(s, m, l, acc, scale_log2):
         "heads_together",
     ]
 )
-def attention_fwd_d128_bf16_causal_mask_m64_n32_w8_s4(
+def attention_fwd_d128_bf16_causal_mask_m64_n32_w8_s3(
     q_ptr,
     k_ptr,
     v_ptr,
@@ -319,7 +319,7 @@ def attention_fwd(
     return out, lse
 
 
-_KERNEL = attention_fwd_d128_bf16_causal_mask_m64_n32_w8_s4
+_KERNEL = attention_fwd_d128_bf16_causal_mask_m64_n32_w8_s3
 _INTERPRETED = not isinstance(online_softmax_step, triton.JITFunction)
 
 
