@@ -19,13 +19,14 @@ import pytest
 try:
     from hypothesis import HealthCheck, settings
 
-    # How fast a machine is says nothing of the code, and no example changes what a fixture gives.
-    # A change is judged on the same examples each time; elsewhere new ones are looked for.
-    unsaid = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
-    patient = settings(deadline=None, suppress_health_check=unsaid)
-    settings.register_profile("any", patient)
-    settings.register_profile("ci", patient, derandomize=True)
+    # How fast a machine is says nothing of the code. A change is judged on the same examples each
+    # time; elsewhere new ones are looked for.
+    settings.register_profile("any", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("ci", settings.get_profile("any"), derandomize=True)
     settings.load_profile("ci" if os.environ.get("CI") else "any")
+    # For tests whose fixtures give what no example changes.
+    suppressed = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    settings.register_profile("fixtures", settings(), suppress_health_check=suppressed)
 except ModuleNotFoundError:
     pass
 

@@ -48,7 +48,7 @@ def test_every_spec_renders_to_a_module_that_imports_torch_and_triton_alone(
 
 
 @given(st.one_of(SPECS, merges()))
-@settings(max_examples=12)
+@settings(settings.get_profile("fixtures"), max_examples=12)
 def test_every_spec_renders_formatted(tmp_path: Path, spec: Spec) -> None:
     variant = _variant(spec)
     path = tmp_path / f"{variant.name}.py"

@@ -43,7 +43,7 @@ TOPK = st.builds(
     k=st.integers(1, 64),
     dtype=st.sampled_from(DTYPES),
 )
-quick = settings(max_examples=20)
+quick = settings(settings.get_profile("fixtures"), max_examples=20)
 
 
 @given(SOFTMAX | TOPK)

@@ -73,7 +73,7 @@ def test_each_sequence_has_the_bits_of_the_dense_kernel(device: str, tmp_path: P
 
 
 @given(st.lists(st.one_of(st.integers(0, 3), st.integers(0, 50)), max_size=9), st.integers(0, 40))
-@settings(max_examples=15)
+@settings(settings.get_profile("fixtures"), max_examples=15)
 def test_every_row_has_a_tile_and_its_own_sequence(
     device: str, tmp_path: Path, queries: list[int], trailing: int
 ) -> None:
@@ -126,7 +126,7 @@ def test_lengths_out_of_range_are_cut(device: str, tmp_path: Path, name: str) ->
     st.lists(st.integers(-(2**40), 2**40) | st.integers(-60, 60), min_size=1, max_size=4),
     st.lists(st.integers(-(2**40), 2**40) | st.integers(-60, 60), min_size=4, max_size=4),
 )
-@settings(max_examples=25)
+@settings(settings.get_profile("fixtures"), max_examples=25)
 def test_no_bounds_lead_out_of_the_tensors(
     device: str, tmp_path: Path, queries: list[int], keys: list[int]
 ) -> None:
