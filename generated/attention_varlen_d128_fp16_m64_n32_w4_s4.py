@@ -119,7 +119,8 @@ def attention_varlen_d128_fp16_m64_n32_w4_s4(
     end_q = tl.load(cu_seqlens_q_ptr + batch + 1, mask=is_sequence, other=total_q)
     end_q = tl.minimum(tl.maximum(end_q, first_q), total_q)
     seqlen_q = (end_q - first_q).to(tl.int32)
-    start_m = tl.maximum(tile - first_tile, 0).to(tl.int32) * BLOCK_M
+    own_tile = tl.minimum(tl.maximum(tile - first_tile, 0), tl.cdiv(total_q, BLOCK_M))
+    start_m = own_tile.to(tl.int32) * BLOCK_M
     if start_m >= seqlen_q:
         return
     first_kv = tl.load(cu_seqlens_kv_ptr + batch, mask=is_sequence, other=0)

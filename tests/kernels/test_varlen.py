@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch", reason="kernels need torch")
@@ -126,6 +126,8 @@ def test_lengths_out_of_range_are_cut(device: str, tmp_path: Path, name: str) ->
     st.lists(st.integers(-(2**40), 2**40) | st.integers(-60, 60), min_size=1, max_size=4),
     st.lists(st.integers(-(2**40), 2**40) | st.integers(-60, 60), min_size=4, max_size=4),
 )
+@example(queries=[32 - 2**31], keys=[0] * 4)  # tiles times BLOCK_M just beyond int32
+@example(queries=[-(2**35)], keys=[0] * 4)
 @settings(settings.get_profile("fixtures"), max_examples=25)
 def test_no_bounds_lead_out_of_the_tensors(
     device: str, tmp_path: Path, queries: list[int], keys: list[int]
