@@ -30,8 +30,8 @@ def names(spec: Attention) -> dict[str, Any]:
 
 def _title(spec: Attention) -> str:
     extras = [name for name in spec.switched_on if name not in ("causal", "paged")]
-    if len(extras) > 4:
-        extras[3:] = [f"{len(extras) - 3} more"]
+    if len(extras) > 3:
+        extras[2:] = [f"{len(extras) - 2} more"]
     head_dims = f"head dim {spec.head_dim}"
     if spec.head_dim_v != spec.head_dim:
         head_dims += f" (v {spec.head_dim_v})"

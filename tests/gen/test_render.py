@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from test_names import SPECS, merges
 
@@ -17,9 +17,11 @@ from attngen.catalog import catalog
 from attngen.ops import default_config
 from attngen.render import render
 from attngen.spec import Spec
-from attngen.spec_attention import AttentionFwd
+from attngen.spec_attention import AttentionDecode, AttentionFwd, AttentionPaged
 from attngen.variant import Variant, parse
 
+LONGEST = {"head_dim": 256, "head_dim_v": 128, "dtype": "bf16", "causal": True, "window": True}
+LONGEST |= {"softcap": True, "alibi": True, "sinks": True}
 CAUSAL = "attention_fwd_d128_bf16_causal_m128_n64_w8_s2"
 
 
@@ -48,6 +50,9 @@ def test_every_spec_renders_to_a_module_that_imports_torch_and_triton_alone(
 
 
 @given(st.one_of(SPECS, merges()))
+@example(spec=AttentionDecode(**LONGEST, paged=True))
+@example(spec=AttentionPaged(**LONGEST))
+@example(spec=AttentionFwd(**LONGEST, bias=True, mask=True))
 @settings(settings.get_profile("fixtures"), max_examples=12)
 def test_every_spec_renders_formatted(tmp_path: Path, spec: Spec) -> None:
     variant = _variant(spec)
